@@ -1,0 +1,81 @@
+"""What the node wants its shell to do. Plain values, taken with `Node.take_actions()`."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from anabranch.overlay.identifiers import LinkId, SubscriptionId
+from anabranch.overlay.queues import OutBundle
+from anabranch.overlay.records import LogRecord
+
+
+class SendControl(msgspec.Struct, gc=False):
+    """Put a control frame into the link's queue."""
+
+    link: LinkId
+    frame: bytes
+
+
+class SendBundle(msgspec.Struct):
+    """Put a bundle into the link's queue."""
+
+    link: LinkId
+    bundle: OutBundle
+
+
+class DeliveredRun(msgspec.Struct):
+    """Consecutive messages of one publisher, ready for the application."""
+
+    topic: str
+    origin: str
+    publisher: int
+    first_sequence: int
+    payloads: Sequence[object]
+    age_s: float
+    """Elapsed time since the oldest of them was put, by the clocks of the peers on the way."""
+    received_at: float
+    deadline_s: float
+    """0 when the publisher set none."""
+    path: tuple[str, ...]
+    """Peers passed, the origin first, this peer last."""
+
+
+class Deliver(msgspec.Struct):
+    """Hand a run to these subscriptions."""
+
+    subscriptions: tuple[SubscriptionId, ...]
+    run: DeliveredRun
+
+
+class Dial(msgspec.Struct):
+    """Connect to an address; answer with `link_opened` or `dial_failed`."""
+
+    address: str
+
+
+class CloseLink(msgspec.Struct):
+    """Close the connection once what is queued for it has left."""
+
+    link: LinkId
+    reason: str
+
+
+class Write(msgspec.Struct):
+    """Write a record to the logs."""
+
+    record: LogRecord
+
+
+class SubscribersChanged(msgspec.Struct):
+    """Who wants what, or who can be reached, may have changed; wake those who wait for it."""
+
+
+class Reported(msgspec.Struct):
+    """A neighbour answered an inspection."""
+
+    link: LinkId
+    token: int
+    document: bytes
+
+
+Action = SendControl | SendBundle | Deliver | Dial | CloseLink | Write | SubscribersChanged | Reported

@@ -1,0 +1,168 @@
+"""Every setting of a node, with its unit in the name and the reason for its default.
+
+Built once at the edge (arguments, environment, TOML file: `transport/settings.py`) and frozen.
+"""
+
+import msgspec
+
+from anabranch.overlay.errors import UsageError
+from anabranch.overlay.qos import Role, Variant
+
+_POSITIVE = (
+    "probe_interval_s",
+    "probe_fast_interval_s",
+    "suspect_after_s",
+    "hello_timeout_s",
+    "dial_interval_s",
+    "record_refresh_s",
+)
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of one node. `Config()` suits a wide-area mesh; see `local()`, `lan()` and `harmony()`."""
+
+    role: Role = Role.PEER
+    variant: Variant = Variant.BP
+    """Which path selection publications use."""
+
+    # Watching links
+    ewma_weight: float = 0.25
+    """Weight of a new sample in delay, jitter, loss and availability (Harmony, section 2.1)."""
+    probe_interval_s: float = 0.25
+    """Pause between probes of a link: four per second find a dead one within a second, for 30 B each."""
+    probe_fast_interval_s: float = 0.1
+    """Pause between probes of a link that went silent, so that one lost probe is no verdict."""
+    suspect_after_s: float = 0.6
+    """Silence after which a link is avoided locally; twice its round trip is added."""
+    down_after_s: float = 1.0
+    """Silence after which a link is given up and announced; three times its round trip is added."""
+    hello_timeout_s: float = 3.0
+    """How long a connection may take to complete its hello before it is closed."""
+
+    # Spreading what is known
+    spread_min_interval_s: float = 0.2
+    """Least pause between two link-state records of one peer; failures skip it. Damps storms."""
+    spread_change_ratio: float = 0.10
+    """A changed delay is worth telling when it differs by this share …"""
+    spread_change_s: float = 0.003
+    """… and by this much: less never changes a route that matters."""
+    spread_interval_s: float = 0.0
+    """When positive, link state also spreads on this period, as in Harmony's evaluation (10 s)."""
+    record_refresh_s: float = 60.0
+    """A peer repeats its unchanged records this often."""
+    record_lifetime_s: float = 200.0
+    """A record not refreshed for this long is forgotten: three refreshes and some slack."""
+    orphan_grace_s: float = 30.0
+    """Records of a peer that no path reaches are forgotten after this long."""
+    search_interval_s: float = 0.0
+    """When positive, paths are compared only this often (Harmony: 30 s); otherwise after each change."""
+    switch_threshold: float = 0.20
+    """A working path is left only for one that is faster by this share, so that paths don't flap."""
+
+    # The mesh
+    neighbours_target: int = 4
+    """A peer dials others it hears of until it has this many links; 0 keeps to the join addresses."""
+    dial_interval_s: float = 1.0
+    """Pause between two looks for further neighbours."""
+
+    # The data plane
+    payload_max_bytes: int = 16 * 1024 * 1024
+    """Largest payload that `put` takes."""
+    bundle_max_bytes: int = 512 * 1024
+    """A bundle leaves once it holds this much: enough to amortise its cost, little enough to be overtaken."""
+    inline_max_bytes: int = 24 * 1024
+    """Payloads above this travel as frames of their own, uncopied."""
+    busy_poll_s: float = 0.0002
+    """While messages follow each other this quickly, as in a conversation, the event loop does not sleep in
+    between: that halves round trips, for at most as much CPU time per message. 0 switches it off."""
+    reorder_hold_s: float = 0.1
+    """After a route change, messages of the new path wait this long for those still on the old one."""
+
+    # Limits: every table and queue has one
+    link_queue_max_bytes: int = 16 * 1024 * 1024
+    """Per link. Publishers are asked to pause from an eighth of it on; beyond it bundles are dropped."""
+    links_max: int = 256
+    """Connections with a completed hello; further ones are refused."""
+    links_opening_max: int = 64
+    """Connections without one."""
+    records_max: int = 40_000
+    """Records kept in all, of four kinds per peer."""
+    record_body_max_bytes: int = 256 * 1024
+    """Largest body of one record: some thousand patterns."""
+    patterns_max: int = 4096
+    """Patterns one peer may announce."""
+    publishers_max: int = 4096
+    """Open publishers of one peer."""
+    subscriptions_max: int = 4096
+    """Open subscriptions of one peer."""
+    streams_max: int = 16_384
+    """Publishers of other peers whose sequence is followed; the least recently heard is forgotten."""
+    held_runs_max: int = 256
+    """Runs waiting in one stream for earlier ones."""
+    cache_max: int = 4096
+    """Entries in each of the matching, route and forwarding caches; the oldest goes."""
+
+    def __post_init__(self) -> None:
+        for name, choices in (("role", Role), ("variant", Variant)):
+            try:
+                msgspec.structs.force_setattr(self, name, choices(getattr(self, name)))
+            except ValueError:
+                raise UsageError(f"{name} = {getattr(self, name)!r}: one of {', '.join(choices)}") from None
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, float | int) and not 0 <= value < float("inf"):
+                raise UsageError(f"{name} = {value}: must not be negative, and a finite number")
+            if value == 0 and (name in _POSITIVE or name.endswith(("_max", "_max_bytes"))):
+                raise UsageError(f"{name} = 0: must be positive")
+        if not 0 < self.ewma_weight <= 1:
+            raise UsageError(f"ewma_weight = {self.ewma_weight}: must be above 0 and at most 1")
+        if self.down_after_s <= self.suspect_after_s:
+            raise UsageError(
+                f"down_after_s = {self.down_after_s}: must be larger than "
+                f"suspect_after_s = {self.suspect_after_s}"
+            )
+        if self.record_lifetime_s <= self.record_refresh_s:
+            raise UsageError(
+                f"record_lifetime_s = {self.record_lifetime_s}: must be larger than "
+                f"record_refresh_s = {self.record_refresh_s}"
+            )
+        if not 0 < self.bundle_max_bytes <= self.payload_max_bytes:
+            raise UsageError(
+                f"bundle_max_bytes = {self.bundle_max_bytes}: must be positive and at most "
+                f"payload_max_bytes = {self.payload_max_bytes}"
+            )
+
+    def replace(self, **changes: object) -> "Config":
+        """A copy with other values, checked again; an unknown name is a UsageError."""
+        unknown = sorted(set(changes) - set(self.__struct_fields__))
+        if unknown:
+            raise UsageError(f"unknown setting {unknown[0]!r}: one of {', '.join(self.__struct_fields__)}")
+        return msgspec.structs.replace(self, **changes)
+
+    @classmethod
+    def local(cls, **changes: object) -> "Config":
+        """For peers on one machine: quick to notice, quick to give up."""
+        return cls(suspect_after_s=0.4, down_after_s=0.8).replace(**changes)
+
+    @classmethod
+    def lan(cls, **changes: object) -> "Config":
+        """For peers in one building."""
+        return cls(suspect_after_s=0.5, down_after_s=0.9).replace(**changes)
+
+    @classmethod
+    def wan(cls, **changes: object) -> "Config":
+        """For peers on several continents: the defaults."""
+        return cls().replace(**changes)
+
+    @classmethod
+    def harmony(cls, **changes: object) -> "Config":
+        """The timing of Harmony's evaluation: probe 5 s, spread 10 s, path search 30 s (section 3)."""
+        return cls(
+            probe_interval_s=5.0,
+            probe_fast_interval_s=5.0,
+            suspect_after_s=11.0,
+            down_after_s=16.0,
+            spread_interval_s=10.0,
+            spread_min_interval_s=10.0,
+            search_interval_s=30.0,
+        ).replace(**changes)

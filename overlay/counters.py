@@ -1,0 +1,18 @@
+"""What happened how often. Names are stable: they appear in reports and in control records."""
+
+from anabranch.overlay.errors import DropReason
+
+
+class Counters(dict[str, int]):
+    """Counts by name; an unknown name counts zero."""
+
+    def __missing__(self, name: str) -> int:
+        return 0
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Count something."""
+        self[name] = self[name] + count
+
+    def drop(self, reason: DropReason, count: int = 1) -> None:
+        """Count what was dropped, by its reason."""
+        self.add(f"dropped.{reason.value}", count)

@@ -1,0 +1,233 @@
+"""What happens to a bundle that arrived: passed on without a look inside, delivered, or dropped."""
+
+from collections.abc import Sequence
+
+from anabranch.overlay.actions import Action, Deliver, DeliveredRun, SendBundle
+from anabranch.overlay.codec import Frame, decode_runs
+from anabranch.overlay.config import Config
+from anabranch.overlay.congestion import Congestions
+from anabranch.overlay.counters import Counters
+from anabranch.overlay.errors import DropReason, PeerError, UsageError
+from anabranch.overlay.forwarding import Familiar, Forwarding, ForwardPlan
+from anabranch.overlay.headers import BUNDLE_HEADER, Run
+from anabranch.overlay.identifiers import SubscriptionId
+from anabranch.overlay.identity import Identity
+from anabranch.overlay.links import Link, LinkTable
+from anabranch.overlay.matching import Matching
+from anabranch.overlay.ordering import Arrival, Streams, Verdict
+from anabranch.overlay.patterns import check_topic
+from anabranch.overlay.qos import Role
+from anabranch.overlay.queues import OutBundle
+from anabranch.overlay.routes import Routes
+
+HEADER_BYTES = BUNDLE_HEADER.size
+_unpack_header = BUNDLE_HEADER.unpack_from
+SEQUENCE_MAX = 2**62
+OVERHEAD_MAX_BYTES = 256 * 1024
+"""What a bundle may weigh beyond its largest payload."""
+
+
+class Delivering:
+    """Bundles from neighbours."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        config: Config,
+        links: LinkTable,
+        matching: Matching,
+        routes: Routes,
+        congestion: Congestions,
+        counters: Counters,
+    ) -> None:
+        self.streams = Streams(config.streams_max, config.held_runs_max, config.reorder_hold_s)
+        self._identity = identity
+        self._config = config
+        self._links = links
+        self._matching = matching
+        self._routes = routes
+        self._congestion = congestion
+        self._counters = counters
+        self._forwarding = Forwarding(identity.peer, config.cache_max, config.links_max)
+        self._plans = self._forwarding.plans
+        self._local = matching.local
+        self._sound_topics: set[str] = set()
+        self._is_client = config.role is Role.CLIENT
+        self._bytes_max = config.payload_max_bytes + config.bundle_max_bytes + OVERHEAD_MAX_BYTES
+
+    def receive(self, link: Link, frames: Sequence[Frame], now: float) -> list[Action]:
+        """Take a bundle; PeerError when it breaks the protocol."""
+        head = frames[0]
+        size = head_bytes = len(head)
+        if size <= HEADER_BYTES:
+            raise PeerError(DropReason.MALFORMED, "bundle")
+        _, _, flags, tail_bytes, hop_sequence, sequence, elapsed_us, deadline_us = _unpack_header(head)
+        body_at = HEADER_BYTES + tail_bytes
+        if len(frames) == 1 and body_at < head_bytes:
+            body: list[Frame] = [head[body_at:]]
+        elif len(frames) > 1 and body_at == head_bytes:
+            body = list(frames[1:])
+            size = sum(map(len, frames))
+        else:
+            raise PeerError(DropReason.MALFORMED, "bundle")
+        if size > self._bytes_max:
+            raise PeerError(DropReason.OVERSIZED)
+        if not link.window.is_new(hop_sequence):
+            raise PeerError(DropReason.REPLAYED)
+        tail = bytes(head[HEADER_BYTES:body_at])
+        plan = self._plans.get(tail) or self._forwarding.plan(tail)
+        if plan.path[-2] != link.peer or (link.is_client and plan.origin != link.peer):
+            raise PeerError(DropReason.CONFLICT, "a bundle comes from the last peer on its path")
+        started_at = now - elapsed_us / 1e6 - link.estimate.delay_s
+        actions: list[Action] = []
+        deliver = plan.deliver
+        branches = plan.branches
+        if plan.destinations:
+            deliver, branches = self._route_for_client(link, tail, plan)
+        runs = decode_runs(body) if deliver else []
+        if len(runs) == 1 and not branches:
+            delivered = self._take_familiar(runs[0], plan, started_at, deadline_us, now)
+            if delivered is not None:
+                return [delivered]
+        self._check_runs(runs)
+        if branches and not self._is_client:
+            self._counters.add("forwarded")
+            for peer, child_tail in branches:
+                next_link = self._links.by_peer.get(peer)
+                if next_link is None:
+                    self._counters.drop(DropReason.NO_LINK)
+                    continue
+                bundle = OutBundle(sequence, started_at, deadline_us, child_tail, body, size, 0, flags)
+                actions.append(SendBundle(next_link.id, bundle))
+                if next_link.backlog_s:
+                    actions += self._congestion.met(link, plan.path, peer, next_link.backlog_s, now)
+        for run in runs:
+            self._take_run(run, plan, started_at, deadline_us / 1e6, actions, now)
+        return actions
+
+    def _take_familiar(
+        self, run: Run, plan: ForwardPlan, started_at: float, deadline_us: int, now: float
+    ) -> Deliver | None:
+        """The short way for the next run of a stream that the last one with this tail belonged to."""
+        known = plan.familiar
+        if known is None or run.publisher != known.publisher or run.topic != known.topic:
+            return None
+        stream = known.stream
+        count = len(run.payloads)
+        if run.first_sequence != stream.next_sequence or stream.held or not count or not stream.is_known:
+            return None
+        if known.version != self._local.version:
+            return None
+        stream.next_sequence += count
+        stream.generation = plan.generation
+        stream.was_heard = True
+        self._counters["delivered"] += count
+        age_s = now - started_at
+        return Deliver(
+            known.subscriptions,
+            DeliveredRun(
+                run.topic,
+                plan.origin,
+                run.publisher,
+                run.first_sequence,
+                run.payloads,
+                age_s if age_s > 0 else 0.0,
+                now,
+                deadline_us / 1e6,
+                plan.path,
+            ),
+        )
+
+    def _check_runs(self, runs: Sequence[Run]) -> None:
+        """PeerError unless every run is sound."""
+        for run in runs:
+            if not run.payloads or not 0 <= run.first_sequence < SEQUENCE_MAX:
+                raise PeerError(DropReason.MALFORMED, "run")
+            if run.topic not in self._sound_topics:
+                self._check_topic(run.topic)
+
+    def _check_topic(self, topic: str) -> None:
+        try:
+            check_topic(topic)
+        except UsageError:
+            raise PeerError(DropReason.MALFORMED, "topic") from None
+        if len(self._sound_topics) >= self._config.cache_max:
+            self._sound_topics.clear()
+        self._sound_topics.add(topic)
+
+    def _route_for_client(
+        self, link: Link, tail: bytes, plan: ForwardPlan
+    ) -> tuple[bool, tuple[tuple[str, bytes], ...]]:
+        """Whether we are a receiver, and the next peers, of a bundle that a light client left us to route."""
+        if not link.is_client:
+            raise PeerError(DropReason.CONFLICT, "routing is done for attached clients only")
+        me = self._identity.peer
+        others = tuple(sorted({peer for peer in plan.destinations if peer not in (me, link.peer)}))
+        route = self._routes.route(others)
+        if route.unreached:
+            self._counters.drop(DropReason.NO_ROUTE, len(route.unreached))
+        return me in plan.destinations, self._forwarding.attached_branches(tail, plan, route)
+
+    def expire(self, now: float) -> list[Action]:
+        """Deliver what waited long enough for earlier messages."""
+        actions: list[Action] = []
+        for verdict in self.streams.expire(now):
+            self._settle(verdict, actions, now)
+        return actions
+
+    def _take_run(
+        self,
+        run: Run,
+        plan: ForwardPlan,
+        started_at: float,
+        deadline_s: float,
+        actions: list[Action],
+        now: float,
+    ) -> None:
+        first = run.first_sequence
+        count = len(run.payloads)
+        subscriptions = self._matching.subscriptions(run.topic)
+        if not subscriptions:
+            self._counters.drop(DropReason.NO_SUBSCRIBER, count)
+            return
+        key = (plan.origin, plan.epoch, run.publisher)
+        delivered = DeliveredRun(
+            run.topic,
+            plan.origin,
+            run.publisher,
+            first,
+            run.payloads,
+            max(0.0, now - started_at),
+            now,
+            deadline_s,
+            plan.path,
+        )
+        if self.streams.advance(key, first, count, plan.generation):
+            self._hand_over(delivered, subscriptions, actions)
+        else:
+            arrival = Arrival(first, count, plan.generation, delivered)
+            self._settle(self.streams.offer(key, arrival, now), actions, now)
+        stream = self.streams.get(key)
+        if stream is not None:
+            plan.familiar = Familiar(run.topic, run.publisher, stream, subscriptions, self._local.version)
+
+    def _settle(self, verdict: Verdict, actions: list[Action], now: float) -> None:
+        for reason, count in verdict.refused:
+            self._counters.drop(reason, count)
+        if verdict.lost:
+            self._counters.add("lost", verdict.lost)
+        for arrival, skip in verdict.ready:
+            run = arrival.item
+            assert isinstance(run, DeliveredRun)
+            run.age_s += now - run.received_at
+            run.received_at = now
+            if skip:
+                run.payloads = run.payloads[skip:]
+                run.first_sequence += skip
+            self._hand_over(run, self._matching.subscriptions(run.topic), actions)
+
+    def _hand_over(
+        self, run: DeliveredRun, subscriptions: tuple[SubscriptionId, ...], actions: list[Action]
+    ) -> None:
+        self._counters["delivered"] += len(run.payloads)
+        actions.append(Deliver(subscriptions, run))

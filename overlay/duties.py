@@ -1,0 +1,127 @@
+"""What a node does because time has passed or an input came: probe, dial, refresh, expire, tell.
+
+Called by the node, which emits the actions.
+"""
+
+from collections.abc import Callable
+
+from anabranch.overlay import describing
+from anabranch.overlay.actions import Action, SubscribersChanged, Write
+from anabranch.overlay.identifiers import LinkId
+from anabranch.overlay.parts import Parts
+from anabranch.overlay.qos import LinkState
+
+EXPIRE_INTERVAL_S = 1.0
+CONTROL_INTERVAL_S = 10.0
+"""Counters are written to the logs this often."""
+
+
+class Duties:
+    """Sets the node's regular timers and acts when they fire."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        config = parts.config
+        self._regular: dict[str, tuple[float, Callable[[float], list[Action]]]] = {
+            "expire": (EXPIRE_INTERVAL_S, self._expire),
+            "refresh": (config.record_refresh_s, self._refresh),
+            "control": (CONTROL_INTERVAL_S, self._control),
+        }
+        if config.neighbours_target:
+            self._regular["mesh"] = (config.dial_interval_s, self._mesh)
+        if config.search_interval_s > 0:
+            self._regular["search"] = (config.search_interval_s, self._search)
+        if config.spread_interval_s > 0:
+            self._regular["spread"] = (config.spread_interval_s, parts.telling.links_now)
+
+    def begin(self, now: float) -> None:
+        """Arm what comes again and again; refreshes of peers that started together spread out."""
+        for name, (interval_s, _) in self._regular.items():
+            share = self._parts.rng.uniform(0.8, 1.0) if name == "refresh" else 1.0
+            self._parts.timers.set((name, 0), now + interval_s * share)
+
+    def end(self) -> None:
+        """Dial nobody any more."""
+        for name in ("dial", "mesh"):
+            self._parts.timers.cancel((name, 0))
+
+    def fire(self, name: str, number: int, at: float, now: float) -> list[Action]:
+        """A timer is due."""
+        parts = self._parts
+        if name == "probe":
+            link = parts.links.get(LinkId(number))
+            return parts.sessions.probe(link, at, now) if link is not None else []
+        if name == "hello":
+            return parts.sessions.hello_overdue(LinkId(number), now)
+        if name == "hold":
+            return parts.delivering.expire(now)
+        if name == "links":
+            return parts.telling.links_now(now)
+        if name == "dial":
+            return []  # whom to dial is looked up after every input
+        interval_s, act = self._regular[name]
+        parts.timers.set((name, 0), now + interval_s)
+        return act(now)
+
+    def conclude(self, now: float) -> list[Action]:
+        """After every input: act on links that changed, see what is to be told, dialled and awaited."""
+        parts = self._parts
+        telling, timers = parts.telling, parts.timers
+        actions: list[Action] = []
+        for change in parts.sessions.take_changes():
+            if parts.sessions.recording:
+                actions.append(Write(describing.link_record(parts, change, now)))
+            telling.refresh_own_links()
+            actions.append(SubscribersChanged())
+            if change.state is LinkState.UP and change.cause == "hello":
+                timers.cancel(("links", 0))
+                actions += telling.links_now(now)
+                actions += parts.spreading.opened(change.link)
+            elif change.state is LinkState.DOWN:
+                parts.spreading.closed(change.link.id)
+                actions += telling.links_now(now)
+        if parts.sessions.has_measured or actions:
+            parts.sessions.has_measured = False
+            if (due := telling.links_due(now)) is not None:
+                timers.set_earliest(("links", 0), due)
+        actions += self.note_routes(now)
+        if (dial := parts.sessions.dialling.next_timeout()) is not None:
+            if dial <= now:
+                actions += parts.sessions.dial_due(now)
+            else:
+                timers.set_earliest(("dial", 0), dial)
+        if (hold := parts.delivering.streams.next_timeout()) is not None:
+            timers.set_earliest(("hold", 0), hold)
+        return actions
+
+    def note_routes(self, now: float) -> list[Action]:
+        """Write path changes to the logs."""
+        parts = self._parts
+        if not parts.routes.has_changes:
+            return []
+        changes = parts.routes.take_changes()
+        if not parts.sessions.recording:
+            return []
+        return [Write(describing.route_record(parts, change, now)) for change in changes]
+
+    def _expire(self, now: float) -> list[Action]:
+        self._parts.congestion.expire(now)
+        return [SubscribersChanged()] if self._parts.telling.expire(now) else []
+
+    def _refresh(self, now: float) -> list[Action]:
+        return self._parts.telling.everything(self._parts.local.patterns(), now)
+
+    def _mesh(self, now: float) -> list[Action]:
+        parts = self._parts
+        for address in parts.telling.wanted_neighbours(parts.rng):
+            parts.sessions.dialling.add(address, False, now)
+        return []
+
+    def _search(self, now: float) -> list[Action]:
+        del now
+        self._parts.routes.search()
+        return []
+
+    def _control(self, now: float) -> list[Action]:
+        parts = self._parts
+        return [Write(describing.control_record(parts, now))] if parts.sessions.recording else []

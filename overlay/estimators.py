@@ -1,0 +1,44 @@
+"""Moving averages of a link: delay, jitter, loss, availability. No state but their own numbers."""
+
+import msgspec
+
+
+class Estimate(msgspec.Struct):
+    """What is known about one link, updated by the outcome of each probe (EWMA; Harmony, section 2.1)."""
+
+    weight: float
+    """Share of a new sample."""
+    delay_s: float = 0.0
+    """One way: half of the round trip."""
+    jitter_s: float = 0.0
+    """Mean deviation of the delay."""
+    loss: float = 0.0
+    """Share of probes without an echo."""
+    availability: float = 1.0
+    """Share of probe intervals in which the link was usable."""
+    samples: int = 0
+
+    def add_round_trip(self, round_trip_s: float) -> None:
+        """A probe came back."""
+        sample = max(round_trip_s, 0.0) / 2
+        if self.samples == 0:
+            self.delay_s = sample
+        else:
+            self.jitter_s += self.weight * (abs(sample - self.delay_s) - self.jitter_s)
+            self.delay_s += self.weight * (sample - self.delay_s)
+        self.samples += 1
+        self.loss -= self.weight * self.loss
+
+    def add_loss(self) -> None:
+        """A probe did not come back in time."""
+        self.loss += self.weight * (1.0 - self.loss)
+
+    def add_interval(self, usable: bool) -> None:
+        """A probe interval passed with the link usable or not."""
+        self.availability += self.weight * ((1.0 if usable else 0.0) - self.availability)
+
+
+def differs(old_s: float, new_s: float, ratio: float, least_s: float) -> bool:
+    """Whether a changed value is worth telling: by a share and by an absolute amount."""
+    change = abs(new_s - old_s)
+    return change >= least_s and change >= ratio * max(old_s, new_s)

@@ -1,0 +1,192 @@
+"""What travels on a link: the fixed header of a bundle, and the structs behind every other kind.
+
+Each message on a link is a list of frames. The first frame starts with the wire version and a kind byte.
+A bundle's first frame is the fixed header below followed by its *tail* (who sent it, what is left of the
+source route) and, if that is small, its body; otherwise the body is the second frame and further frames are
+large payloads. A relay changes hop sequence, elapsed time and tail, and passes the rest on untouched.
+"""
+
+import enum
+import struct
+
+import msgspec
+
+WIRE_VERSION = 1
+
+
+class Kind(enum.IntEnum):
+    """The second byte of every first frame."""
+
+    BUNDLE = 1
+    HELLO = 2
+    PROBE = 3
+    ECHO = 4
+    RECORDS = 5
+    DIGEST = 6
+    WANT = 7
+    BYE = 8
+    WHO = 9
+    INSPECT = 10
+    REPORT = 11
+    CONGESTION = 12
+
+
+class RecordKind(enum.IntEnum):
+    """What a signed record tells about its origin. Separate, so that one may change without the others."""
+
+    LINKS = 1
+    INTERESTS = 2
+    SITES = 3
+    ROLES = 4
+
+
+BUNDLE_HEADER = struct.Struct(">BBHIQQII")
+"""version, kind, flags, tail bytes, hop sequence, bundle sequence, elapsed µs, deadline µs (0: none)."""
+
+PROBE_HEADER = struct.Struct(">BBIQ")
+"""version, kind, probe sequence, sender's clock in µs."""
+
+ECHO_HEADER = struct.Struct(">BBIQI")
+"""version, kind, probe sequence, the probe's clock as received, µs between receiving and echoing."""
+
+PATH_MAX_PEERS = 64
+"""Longest path that a bundle may take."""
+
+EPOCH_MAX = 2**53
+"""Epochs are µs since 1970: none comes near, and none that a peer claims can leave us without a later one."""
+
+MICROSECONDS_MAX = 2**32 - 1
+"""Elapsed times saturate here (71 minutes)."""
+
+
+class Tail(msgspec.Struct, array_like=True):
+    """Who published a bundle and what is left of its source route. Shrinks hop by hop; constant per flow."""
+
+    origin: str
+    epoch: int
+    generation: int
+    """Changes when the origin's route changes: receivers then expect reordering."""
+    via: list[str]
+    """Peers passed so far, the origin first."""
+    deliver: bool
+    """Whether the peer that reads this is a receiver."""
+    branches: list[tuple[str, msgspec.Raw]]
+    """Next peers, each with its encoded `Subtree`."""
+    destinations: list[str] = []
+    """Filled by a light client, which leaves the routing to the peer it is attached to."""
+
+
+class Subtree(msgspec.Struct, array_like=True):
+    """What is left of the route at a next peer."""
+
+    deliver: bool
+    branches: list[tuple[str, msgspec.Raw]]
+
+
+class Run(msgspec.Struct, array_like=True):
+    """Consecutive publications of one publisher within a bundle's body."""
+
+    topic: str
+    publisher: int
+    first_sequence: int
+    payloads: list[object]
+    large: list[tuple[int, int, bool]] = []
+    """(index in payloads, frame number, value): payloads that travel as frames; `value` when the frame is an
+    encoded value instead of plain bytes."""
+
+
+class Hello(msgspec.Struct, array_like=True):
+    """First message in both directions of a link."""
+
+    peer: str
+    epoch: int
+    """When this incarnation of the peer started, in µs: a restarted peer has a larger one."""
+    role: str
+    instance: int
+    """Random per node, so that a peer recognises itself on the other end."""
+
+
+class Record(msgspec.Struct, array_like=True):
+    """Something a peer says about itself, flooded through the mesh."""
+
+    origin: str
+    epoch: int
+    kind: int
+    sequence: int
+    body: bytes
+    signature: bytes
+    age_ms: int = 0
+    """Time since the origin made it, added up hop by hop; not signed."""
+
+
+class Records(msgspec.Struct, array_like=True):
+    """A batch of records."""
+
+    records: list[Record]
+
+
+class Digest(msgspec.Struct, array_like=True):
+    """What the sender holds: (origin, kind, epoch, sequence). The receiver answers with what is newer."""
+
+    entries: list[tuple[str, int, int, int]]
+    last: bool
+    """Whether this is the last part; after it the receiver also sends what no part named."""
+
+
+class Want(msgspec.Struct, array_like=True):
+    """Asks for records: (origin, kind)."""
+
+    entries: list[tuple[str, int]]
+
+
+class Bye(msgspec.Struct, array_like=True):
+    """The sender closes this link."""
+
+    reason: str
+
+
+class Inspect(msgspec.Struct, array_like=True):
+    """Asks a peer for its own view."""
+
+    token: int
+
+
+class Report(msgspec.Struct, array_like=True):
+    """The answer to `Inspect`: JSON with links, routes and counters."""
+
+    token: int
+    document: bytes
+
+
+class Congestion(msgspec.Struct, array_like=True):
+    """More is published over the link from `here` to `there` than it takes: the publisher shall pause.
+
+    Travels back over the peers that the bundle passed; `back` is what is left of them, the origin first.
+    """
+
+    here: str
+    there: str
+    """The same as `here` when it is an application that does not keep up."""
+    pause_us: int
+    """How long what waits there will take."""
+    back: list[str]
+
+
+class LinkEntry(msgspec.Struct, array_like=True):
+    """One link in a LINKS record, as measured by the record's origin."""
+
+    neighbour: str
+    delay_us: int
+    jitter_us: int
+    loss_ppm: int
+    availability_ppm: int
+    client: bool = False
+    """The neighbour is a light client: a leaf, which makes no LINKS record of its own."""
+
+
+class RolesBody(msgspec.Struct, array_like=True):
+    """Body of a ROLES record."""
+
+    role: str
+    addresses: list[str]
+    """Where this peer can be dialled."""

@@ -1,0 +1,53 @@
+"""The parts of one node, made once and wired together. Holds them, decides nothing."""
+
+from collections.abc import Sequence
+
+from anabranch.overlay.config import Config
+from anabranch.overlay.congestion import Congestions
+from anabranch.overlay.counters import Counters
+from anabranch.overlay.delivering import Delivering
+from anabranch.overlay.identity import Identity, Rng
+from anabranch.overlay.interests import Interests, LocalSubscriptions
+from anabranch.overlay.matching import Matching
+from anabranch.overlay.publishing import Publishing
+from anabranch.overlay.routes import Routes
+from anabranch.overlay.sessions import Sessions, TimerKey
+from anabranch.overlay.spreading import Spreading
+from anabranch.overlay.telling import Telling
+from anabranch.overlay.timers import Timers
+from anabranch.overlay.topology import Topology
+from anabranch.security.signing import Signer, Verifier
+
+
+class Parts:
+    """What a node consists of."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        config: Config,
+        rng: Rng,
+        addresses: Sequence[str],
+        signer: Signer,
+        verifier: Verifier,
+    ) -> None:
+        self.identity = identity
+        self.config = config
+        self.rng = rng
+        self.counters = counters = Counters()
+        self.timers: Timers[TimerKey] = Timers()
+        self.sessions = Sessions(identity, config, rng, counters, self.timers)
+        self.links = links = self.sessions.links
+        self.topology = Topology(config.spread_change_ratio, config.spread_change_s)
+        self.interests = Interests()
+        self.local = LocalSubscriptions()
+        self.matching = Matching(self.interests, self.local, config.cache_max)
+        self.routes = routes = Routes(identity, config, self.topology)
+        self.congestion = Congestions(identity.peer, links)
+        self.spreading = Spreading(identity, config, links, counters, signer, verifier)
+        self.telling = Telling(
+            identity, config, links, self.topology, self.interests, routes, self.spreading, addresses
+        )
+        shared = (identity, config, links, self.matching, routes, self.congestion, counters)
+        self.publishing = Publishing(*shared)
+        self.delivering = Delivering(*shared)

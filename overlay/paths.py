@@ -1,0 +1,60 @@
+"""Shortest paths over measured links. Functions of the graph they are given."""
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+
+Graph = Mapping[str, Mapping[str, float]]
+"""peer -> neighbour -> cost in seconds."""
+
+Hop = tuple[str, str]
+"""(from, to): one direction of a link; twice the same peer for the applications on it."""
+
+
+def shortest_paths(graph: Graph, source: str, may_relay: Callable[[str], bool]) -> dict[str, tuple[str, ...]]:
+    """The cheapest path from the source to every peer it reaches, both ends included.
+
+    Peers that may not relay are reached but never passed. Equal costs are decided by fewer hops, then by
+    name, so that every run and every process chooses alike.
+    """
+    parents: dict[str, str] = {}
+    done: dict[str, tuple[str, ...]] = {}
+    heap: list[tuple[float, int, str, str]] = [(0.0, 0, source, "")]
+    best: dict[str, tuple[float, int]] = {source: (0.0, 0)}
+    while heap:
+        cost, hops, peer, parent = heapq.heappop(heap)
+        if peer in done:
+            continue
+        parents[peer] = parent
+        done[peer] = (*done[parent], peer) if parent else (peer,)
+        if parent and not may_relay(peer):
+            continue
+        for neighbour, link_cost in graph.get(peer, {}).items():
+            if neighbour in done:
+                continue
+            candidate = (cost + link_cost, hops + 1)
+            known = best.get(neighbour)
+            if known is None or candidate <= known:
+                best[neighbour] = candidate
+                heapq.heappush(heap, (*candidate, neighbour, peer))
+    return done
+
+
+def path_cost(graph: Graph, path: tuple[str, ...]) -> float | None:
+    """The cost of a path, or None when one of its links is gone."""
+    total = 0.0
+    for here, there in pairwise(path):
+        cost = graph.get(here, {}).get(there)
+        if cost is None:
+            return None
+        total += cost
+    return total
+
+
+def hops_of(paths: Iterable[tuple[str, ...]]) -> frozenset[Hop]:
+    """Every hop of these paths, and the applications at their ends."""
+    hops: set[Hop] = set()
+    for path in paths:
+        hops.update(pairwise(path))
+        hops.add((path[-1], path[-1]))
+    return frozenset(hops)

@@ -1,0 +1,290 @@
+"""From `put` to bundles: publications of one turn that take the same route leave together."""
+
+import msgspec
+
+from anabranch.overlay.actions import Action, Deliver, DeliveredRun, SendBundle
+from anabranch.overlay.codec import Frame, decode_value, encode_runs
+from anabranch.overlay.config import Config
+from anabranch.overlay.congestion import Congestions
+from anabranch.overlay.counters import Counters
+from anabranch.overlay.errors import DropReason
+from anabranch.overlay.headers import MICROSECONDS_MAX, Run
+from anabranch.overlay.identifiers import SubscriptionId
+from anabranch.overlay.identity import Identity
+from anabranch.overlay.links import LinkTable
+from anabranch.overlay.matching import Matching
+from anabranch.overlay.qos import Role
+from anabranch.overlay.queues import OutBundle
+from anabranch.overlay.routes import Route, Routes
+
+MESSAGE_BYTES = 256
+"""Counted per message beside its payload: what its objects take at the receiver, and so many as stay in a
+cache make a full bundle."""
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """Whom the publications of a topic reach, as long as the stamp holds."""
+
+    stamp: tuple[int, int, int, int]
+    subscriptions: tuple[SubscriptionId, ...]
+    route: Route | None
+    """None when no other peer wants them."""
+    only: tuple[str, bytes] | None
+    """The next peer and its tail, when all publications go there and nowhere else."""
+
+
+class Outlet:
+    """The core's side of one publisher. A shell may append to `payloads` directly while it is not empty,
+    adding its size and MESSAGE_BYTES to `bytes`; the first of a turn goes through `Node.publish`."""
+
+    __slots__ = (
+        "bytes",
+        "deadline_s",
+        "deadline_us",
+        "large",
+        "next_sequence",
+        "pause_until",
+        "payloads",
+        "publisher",
+        "reach",
+        "started_at",
+        "topic",
+    )
+
+    def __init__(self, topic: str, publisher: int, deadline_s: float) -> None:
+        self.topic = topic
+        self.publisher = publisher
+        self.deadline_s = deadline_s
+        self.deadline_us = min(int(deadline_s * 1e6), MICROSECONDS_MAX)
+        self.next_sequence = 0
+        self.payloads: list[object] = []
+        self.bytes = 0
+        self.large: list[int] = []
+        """Indexes of payloads that travel as frames of their own."""
+        self.started_at = 0.0
+        self.pause_until = 0.0
+        """Some link on its route does not keep up: a publisher that can wait waits until then."""
+        self.reach: Reach | None = None
+
+
+class _Parcel(msgspec.Struct):
+    """What leaves over one route with one deadline."""
+
+    route: Route
+    deadline_s: float
+    started_at: float
+    runs: list[Run]
+    frames: list[Frame]
+    size: int
+    messages: int
+
+
+class Publishing:
+    """Open publishers and what they put since the last flush."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        config: Config,
+        links: LinkTable,
+        matching: Matching,
+        routes: Routes,
+        congestion: Congestions,
+        counters: Counters,
+    ) -> None:
+        self._me = identity.peer
+        self._is_client = config.role is Role.CLIENT
+        self._inline_max = config.inline_max_bytes
+        self._bundle_max = config.bundle_max_bytes
+        self._links = links
+        self._matching = matching
+        self._routes = routes
+        self._congestion = congestion
+        self._counters = counters
+        self._dirty: list[Outlet] = []
+        self._publishers = 0
+        self._bundles = 0
+
+    def open(self, topic: str, deadline_s: float) -> Outlet:
+        """A new publisher; numbers are never used twice in an epoch."""
+        self._publishers += 1
+        return Outlet(topic, self._publishers, deadline_s)
+
+    def publish(self, outlet: Outlet, payload: object, size: int, now: float) -> None:
+        """Take one publication; it leaves with the next flush."""
+        if not outlet.payloads:
+            outlet.started_at = now
+            self._dirty.append(outlet)
+        if size > self._inline_max:
+            outlet.large.append(len(outlet.payloads))
+        outlet.payloads.append(payload)
+        outlet.bytes += size + MESSAGE_BYTES
+
+    def express(self, outlet: Outlet, payload: object, now: float) -> SendBundle | None:
+        """One publication that has nobody to wait for and one way to go; None when it must be `publish`ed."""
+        reach = outlet.reach
+        if reach is None or reach.only is None or self._dirty or self._congestion.any_known:
+            return None
+        peer, tail = reach.only
+        link = self._links.by_peer.get(peer)
+        if link is None or reach.stamp != self._stamp():
+            return None
+        first = outlet.next_sequence
+        outlet.next_sequence = first + 1
+        self._counters["published"] += 1
+        self._bundles += 1
+        body = encode_runs([Run(outlet.topic, outlet.publisher, first, [payload])])
+        return SendBundle(
+            link.id, OutBundle(self._bundles, now, outlet.deadline_us, tail, [body], len(body), 1)
+        )
+
+    def pause_until(self, outlet: Outlet) -> float:
+        """Until when a publisher that can wait shall wait, by what is known now."""
+        reach = outlet.reach
+        if reach is None or not self._congestion.any_known:
+            return 0.0
+        hops = reach.route.hops if reach.route is not None else ()
+        own = self._congestion.pause_until(((self._me, self._me),)) if reach.subscriptions else 0.0
+        return max(self._congestion.pause_until(hops), own)
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether anything was put since the last flush."""
+        return bool(self._dirty)
+
+    def flush(self, now: float) -> list[Action]:
+        """Everything put since the last flush, as bundles and local deliveries."""
+        actions: list[Action] = []
+        dirty, self._dirty = self._dirty, []
+        if len(dirty) == 1:
+            only = self._empty(dirty[0], actions, now)
+            if only is not None:
+                self._ship(only, actions)
+            return actions
+        parcels: dict[tuple[int, float], _Parcel] = {}
+        for outlet in dirty:
+            parcel = self._empty(outlet, actions, now)
+            if parcel is not None:
+                key = (parcel.route.generation, parcel.deadline_s)
+                first = parcels.get(key)
+                if first is not None and first.size + parcel.size <= self._bundle_max:
+                    _join(first, parcel)
+                    continue
+                if first is not None:
+                    self._ship(first, actions)
+                parcels[key] = parcel
+        for parcel in parcels.values():
+            self._ship(parcel, actions)
+        return actions
+
+    def _empty(self, outlet: Outlet, actions: list[Action], now: float) -> _Parcel | None:
+        """Deliver what an outlet holds to our own application; what is to leave for other peers."""
+        payloads, size, large = outlet.payloads, outlet.bytes, outlet.large
+        outlet.payloads, outlet.bytes = [], 0
+        count = len(payloads)
+        first = outlet.next_sequence
+        outlet.next_sequence = first + count
+        self._counters["published"] += count
+        reach = outlet.reach
+        if reach is None or reach.stamp != self._stamp():
+            reach = outlet.reach = self._reach(outlet.topic)
+        route = reach.route
+        if self._congestion.any_known:
+            outlet.pause_until = self._congestion.pause_until(route.hops if route else ())
+        if reach.subscriptions:
+            self._deliver(outlet, reach.subscriptions, first, payloads, actions, now)
+        if route is None:
+            if not reach.subscriptions:
+                self._counters.add("published_unwanted", count)
+            outlet.large = []
+            return None
+        if route.unreached:
+            self._counters.drop(DropReason.NO_ROUTE, count * len(route.unreached))
+        run = Run(outlet.topic, outlet.publisher, first, payloads)
+        parcel = _Parcel(route, outlet.deadline_s, outlet.started_at, [run], [], size, count)
+        if large:
+            outlet.large = []
+            _detach(run, large, parcel.frames)
+        return parcel
+
+    def _stamp(self) -> tuple[int, int, int, int]:
+        matching, routes = self._matching, self._routes
+        return matching.interests.version, matching.local.version, routes.topology.version, routes.searches
+
+    def _reach(self, topic: str) -> Reach:
+        me = self._me
+        destinations = self._matching.peers(topic)
+        if me in destinations:
+            destinations = tuple(peer for peer in destinations if peer != me)
+        subscriptions = self._matching.subscriptions(topic)
+        route = self._route(destinations) if destinations else None
+        # A light client's attachment has no version: it looks each time.
+        stamp = (-1, -1, -1, -1) if self._is_client else self._stamp()
+        is_single = route is not None and len(route.branches) == 1 and not route.unreached
+        only = route.branches[0] if route is not None and is_single and not subscriptions else None
+        return Reach(stamp, subscriptions, route, only)
+
+    def _deliver(
+        self,
+        outlet: Outlet,
+        subscriptions: tuple[SubscriptionId, ...],
+        first: int,
+        payloads: list[object],
+        actions: list[Action],
+        now: float,
+    ) -> None:
+        me = self._me
+        values = [decode_value(memoryview(p)) if type(p) is msgspec.Raw else p for p in payloads]
+        age_s = now - outlet.started_at
+        run = DeliveredRun(
+            outlet.topic, me, outlet.publisher, first, values, age_s, now, outlet.deadline_s, (me,)
+        )
+        actions.append(Deliver(subscriptions, run))
+        if self._congestion.any_known:
+            outlet.pause_until = max(outlet.pause_until, self._congestion.pause_until(((me, me),)))
+
+    def _route(self, destinations: tuple[str, ...]) -> Route:
+        if not self._is_client:
+            return self._routes.route(destinations)
+        attached = next((peer for peer, link in self._links.by_peer.items() if link.is_usable()), None)
+        if attached is None:
+            return Route(0, (), 0, destinations)
+        return self._routes.attached_route(destinations, attached)
+
+    def _ship(self, parcel: _Parcel, actions: list[Action]) -> None:
+        body: list[Frame] = [encode_runs(parcel.runs), *parcel.frames]
+        deadline_us = min(int(parcel.deadline_s * 1e6), MICROSECONDS_MAX)
+        self._bundles += 1
+        size = sum(map(len, body))
+        for peer, tail in parcel.route.branches:
+            link = self._links.by_peer.get(peer)
+            if link is None:
+                self._counters.drop(DropReason.NO_LINK, parcel.messages)
+                continue
+            bundle = OutBundle(
+                self._bundles, parcel.started_at, deadline_us, tail, body, size, parcel.messages
+            )
+            actions.append(SendBundle(link.id, bundle))
+
+
+def _detach(run: Run, large: list[int], frames: list[Frame]) -> None:
+    """Move large payloads out of a run into frames of their own."""
+    run.large = []
+    for index in large:
+        payload = run.payloads[index]
+        is_value = type(payload) is msgspec.Raw
+        frames.append(memoryview(payload) if is_value else payload)  # type: ignore[arg-type]
+        run.large.append((index, len(frames), is_value))
+        run.payloads[index] = None
+
+
+def _join(parcel: _Parcel, other: _Parcel) -> None:
+    """Let another parcel travel with this one."""
+    offset = len(parcel.frames)
+    for run in other.runs:
+        run.large = [(index, number + offset, is_value) for index, number, is_value in run.large]
+    parcel.runs += other.runs
+    parcel.frames += other.frames
+    parcel.size += other.size
+    parcel.messages += other.messages
+    parcel.started_at = min(parcel.started_at, other.started_at)

@@ -1,0 +1,44 @@
+"""What an application may ask of a topic, and the variants of routing that serve it."""
+
+import enum
+
+
+class Variant(enum.StrEnum):
+    """How a publisher's peer chooses paths (the versions of Harmony's evaluation, sections 2.1 to 2.3)."""
+
+    DP = "dp"
+    """Direct path: the link to the receiver, or nothing."""
+    BP = "bp"
+    """Best path: the shortest by measured delay, switched only for a gain past the threshold."""
+
+
+class Overflow(enum.StrEnum):
+    """What happens when a bounded queue has no room."""
+
+    DROP_OLDEST = "drop_oldest"
+    """Make room by dropping from the front: fresh data matters most."""
+    DROP_NEWEST = "drop_newest"
+    """Refuse the newcomer: what was accepted stays."""
+    BLOCK = "block"
+    """Hold the sender back for a bounded time, then drop the newest."""
+
+
+class LinkState(enum.StrEnum):
+    """A link as its own peer sees it."""
+
+    OPENING = "opening"
+    """Connected, the hello is not complete."""
+    UP = "up"
+    SUSPECT = "suspect"
+    """Silent for longer than it should be: avoided here, not yet announced."""
+    DOWN = "down"
+    """Given up; announced to the mesh."""
+
+
+class Role(enum.StrEnum):
+    """What a node does in the mesh."""
+
+    PEER = "peer"
+    """Routes, relays, keeps the mesh's records."""
+    CLIENT = "client"
+    """A light client: attached to one peer, relays nothing, keeps only interests."""

@@ -1,0 +1,262 @@
+"""Links from hello to farewell: who is on the other end, whether it is alive, whom to dial.
+
+Returns actions; what became of a link is told by `take_changes()`, on which the node acts.
+"""
+
+import msgspec
+
+from anabranch.overlay.actions import Action, CloseLink, Dial, SendControl, Write
+from anabranch.overlay.codec import encode_control, encode_echo, encode_probe
+from anabranch.overlay.config import Config
+from anabranch.overlay.counters import Counters
+from anabranch.overlay.dialling import Dialling
+from anabranch.overlay.errors import DropReason, PeerError
+from anabranch.overlay.estimators import Estimate
+from anabranch.overlay.headers import EPOCH_MAX, Bye, Hello, Kind
+from anabranch.overlay.identifiers import LinkId, is_peer_name
+from anabranch.overlay.identity import Identity, Rng
+from anabranch.overlay.links import Link, LinkTable
+from anabranch.overlay.qos import LinkState, Role
+from anabranch.overlay.records import ProbeRecord
+from anabranch.overlay.timers import Timers
+
+SILENCE_SLACK_S = 0.1
+"""Silence past the probe interval and a round trip by this much makes probes faster."""
+
+TimerKey = tuple[str, int]
+
+
+class LinkChange(msgspec.Struct, frozen=True):
+    """A link with a completed hello changed its state."""
+
+    link: Link
+    state: LinkState
+    cause: str
+
+
+class Sessions:
+    """The links of this node."""
+
+    def __init__(
+        self, identity: Identity, config: Config, rng: Rng, counters: Counters, timers: Timers[TimerKey]
+    ) -> None:
+        self.links = LinkTable()
+        self.dialling = Dialling(rng, config.links_max)
+        self.recording = True
+        self.has_measured = True
+        """Whether an estimate changed since somebody last looked."""
+        self._identity = identity
+        self._config = config
+        self._counters = counters
+        self._timers = timers
+        self._changes: list[LinkChange] = []
+        self._history: dict[str, tuple[Estimate, float]] = {}
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether `take_changes` has something."""
+        return bool(self._changes)
+
+    def take_changes(self) -> list[LinkChange]:
+        """What happened to links since the last call."""
+        changes, self._changes = self._changes, []
+        return changes
+
+    # The shell's reports
+
+    def opened(self, link_id: LinkId, now: float, address: str | None) -> list[Action]:
+        """A connection stands; the side that dialled speaks first."""
+        if address is not None:
+            self.dialling.opened(address)
+        if self.links.opening_count() >= self._config.links_opening_max:
+            self._counters.drop(DropReason.TABLE_FULL)
+            return self._close(Link(link_id, address, now, 1.0), "too many connections", now)
+        self.links.add(Link(link_id, address, now, self._config.ewma_weight))
+        self._timers.set(("hello", link_id), now + self._config.hello_timeout_s)
+        return [self._hello(link_id)] if address is not None else []
+
+    def closed(self, link_id: LinkId, now: float, cause: str) -> None:
+        """A connection is gone."""
+        link = self.links.get(link_id)
+        if link is not None:
+            self._remove(link, now, cause)
+
+    # Messages
+
+    def hello(self, link: Link, hello: Hello, now: float) -> list[Action]:
+        """The neighbour says who it is."""
+        if link.peer:
+            return []
+        if not is_peer_name(hello.peer) or hello.role not in tuple(Role) or not 0 <= hello.epoch < EPOCH_MAX:
+            raise PeerError(DropReason.MALFORMED, "hello")
+        if hello.peer == self._identity.peer:
+            if hello.instance == self._identity.instance and link.address is not None:
+                self.dialling.forget(link.address)
+            elif hello.instance != self._identity.instance:
+                self._counters.drop(DropReason.CONFLICT)
+            return self._close(link, "name taken", now)
+        existing = self.links.by_peer.get(hello.peer)
+        if existing is None and len(self.links.by_peer) >= self._config.links_max:
+            self._counters.drop(DropReason.TABLE_FULL)
+            return self._close(link, "no room", now)
+        actions: list[Action] = []
+        if existing is not None:
+            if not self._replaces(existing, link, hello):
+                if hello.epoch != existing.epoch:
+                    self._counters.drop(DropReason.CONFLICT)
+                if link.address is not None:
+                    self.dialling.confirmed(link.address, hello.peer)
+                return self._close(link, "duplicate link", now)
+            cause = "restarted" if hello.epoch > existing.epoch else "replaced"
+            actions += self._close(existing, cause, now)
+        if link.address is None:
+            actions.append(self._hello(link.id))
+        else:
+            self.dialling.confirmed(link.address, hello.peer)
+        self.links.bind(link, hello.peer, hello.epoch, Role(hello.role), now)
+        self._recall(link, now)
+        self._timers.cancel(("hello", link.id))
+        self._changes.append(LinkChange(link, LinkState.UP, "hello"))
+        return actions + self.probe(link, now, now)
+
+    def heard(self, link: Link) -> None:
+        """A suspect link gave a life sign."""
+        link.state = LinkState.UP
+        self._changes.append(LinkChange(link, LinkState.UP, "heard"))
+
+    def echo_to(self, link: Link, sequence: int, clock_us: int) -> list[Action]:
+        """Answer a probe."""
+        return [SendControl(link.id, encode_echo(sequence, clock_us, 0))]
+
+    def echoed(self, link: Link, sequence: int, held_us: int, now: float) -> list[Action]:
+        """A probe came back."""
+        sent = link.end_probe(sequence)
+        if sent is None:
+            return []
+        round_trip = max(0.0, now - sent - held_us / 1e6)
+        link.estimate.add_round_trip(round_trip)
+        self.has_measured = True
+        return self._probe_record(link, sequence, int(round_trip * 1e6), now)
+
+    def bye(self, link: Link, now: float) -> list[Action]:
+        """The neighbour closes this link, or no longer knows it."""
+        self._remove(link, now, "closed by neighbour")
+        return [CloseLink(link.id, "closed by neighbour")]
+
+    # Time
+
+    def probe(self, link: Link, due: float, now: float) -> list[Action]:
+        """Judge the silence of a link, and probe it."""
+        config = self._config
+        suspect_after, down_after = link.silence_limits(config)
+        silence = now - link.heard_at
+        actions: list[Action] = []
+        lost = link.overdue_probes(now, suspect_after)
+        if silence > down_after:
+            return self._close(link, "silent", now)
+        if silence > suspect_after and link.state is LinkState.UP:
+            link.state = LinkState.SUSPECT
+            self._changes.append(LinkChange(link, LinkState.SUSPECT, "silent"))
+        link.estimate.add_interval(link.state is LinkState.UP)
+        self.has_measured = True
+        sequence, too_old = link.start_probe(now)
+        for _ in range(lost + too_old):
+            link.estimate.add_loss()
+            actions += self._probe_record(link, sequence, None, now)
+        actions.append(SendControl(link.id, encode_probe(sequence, int(now * 1e6) & (2**64 - 1))))
+        patience = config.probe_interval_s + 2 * link.estimate.delay_s + SILENCE_SLACK_S
+        pause = config.probe_fast_interval_s if silence > patience else config.probe_interval_s
+        self._timers.set(("probe", link.id), max(due + pause, now + pause / 2))
+        return actions
+
+    def hello_overdue(self, link_id: LinkId, now: float) -> list[Action]:
+        """No hello in time."""
+        link = self.links.get(link_id)
+        if link is None or link.peer:
+            return []
+        self._counters.drop(DropReason.NO_SESSION)
+        return self._close(link, "no hello", now)
+
+    def forgive(self, lag_s: float, now: float) -> None:
+        """Our own loop was late by this much: silence in that time proves nothing."""
+        for link in self.links:
+            link.heard_at = min(now, link.heard_at + lag_s)
+
+    def dial_due(self, now: float) -> list[Action]:
+        """Dial what is due."""
+        only_one = self._config.role is Role.CLIENT
+        neighbours: dict[str, object] = dict(self.links.by_peer)
+        return [Dial(address) for address in self.dialling.due(now, neighbours, only_one)]
+
+    def leave(self, now: float) -> list[Action]:
+        """Say farewell on every link, and dial nobody again."""
+        actions: list[Action] = []
+        for link in list(self.links):
+            actions += self._close(link, "leaving", now)
+        self.dialling.forget_all()
+        return actions
+
+    # Inside
+
+    def _hello(self, link_id: LinkId) -> SendControl:
+        me = self._identity
+        hello = Hello(me.peer, me.epoch, self._config.role.value, me.instance)
+        return SendControl(link_id, encode_control(Kind.HELLO, hello))
+
+    def _replaces(self, existing: Link, link: Link, hello: Hello) -> bool:
+        if hello.epoch != existing.epoch:
+            return hello.epoch > existing.epoch
+        if (existing.address is None) == (link.address is None):
+            return True  # the same side dialled again: the older connection is gone there
+        if link.address is None and existing.state is LinkState.UP:
+            return False  # both dialled, one after the other: what stands at both ends stays
+        # Both sides dialled: the link dialled by the peer with the smaller name stays, at both ends.
+        dialled_by_us = link.address is not None
+        return dialled_by_us == (self._identity.peer < hello.peer)
+
+    def _close(self, link: Link, reason: str, now: float) -> list[Action]:
+        self._remove(link, now, reason)
+        bye = SendControl(link.id, encode_control(Kind.BYE, Bye(reason)))
+        return [bye, CloseLink(link.id, reason)]
+
+    def _remove(self, link: Link, now: float, cause: str) -> None:
+        was_known = bool(link.peer)
+        self.links.remove(link.id)
+        self._timers.cancel(("probe", link.id))
+        self._timers.cancel(("hello", link.id))
+        if link.address is not None:
+            self.dialling.failed(link.address, now)
+        if was_known:
+            self._remember(link, now)
+            self._changes.append(LinkChange(link, LinkState.DOWN, cause))
+
+    def _remember(self, link: Link, now: float) -> None:
+        self._history.pop(link.peer, None)
+        if len(self._history) >= self._config.links_max:
+            del self._history[next(iter(self._history))]
+        self._history[link.peer] = (link.estimate, now)
+
+    def _recall(self, link: Link, now: float) -> None:
+        known = self._history.pop(link.peer, None)
+        if known is not None:
+            link.estimate, down_at = known
+            missed = min(1000, int((now - down_at) / self._config.probe_interval_s))
+            link.estimate.availability *= (1 - link.estimate.weight) ** missed
+
+    def _probe_record(self, link: Link, sequence: int, rtt_us: int | None, now: float) -> list[Action]:
+        if not self.recording:
+            return []
+        estimate = link.estimate
+        record = ProbeRecord(
+            ts=int(now * 1e6),
+            peer=self._identity.peer,
+            epoch=self._identity.epoch,
+            neighbour=link.peer,
+            seq=sequence,
+            rtt_us=rtt_us,
+            delay_us=int(estimate.delay_s * 1e6),
+            jitter_us=int(estimate.jitter_s * 1e6),
+            loss=round(estimate.loss, 6),
+            availability=round(estimate.availability, 6),
+        )
+        return [Write(record)]

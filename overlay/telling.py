@@ -1,0 +1,269 @@
+"""What this peer tells about itself, when it is worth telling, and what the records of others mean.
+
+Link state is told when it changed enough (`spread_change_ratio`, `spread_change_s`), at most every
+`spread_min_interval_s`; a link that came up or went down is told at once.
+"""
+
+from collections.abc import Sequence
+
+from anabranch.overlay.actions import Action
+from anabranch.overlay.addresses import is_dialable
+from anabranch.overlay.codec import decode_interests, decode_links, decode_roles, decode_sites, encode_body
+from anabranch.overlay.config import Config
+from anabranch.overlay.counters import Counters
+from anabranch.overlay.errors import PeerError, UsageError
+from anabranch.overlay.estimators import differs
+from anabranch.overlay.headers import LinkEntry, Record, RecordKind, RolesBody
+from anabranch.overlay.identifiers import is_peer_name
+from anabranch.overlay.identity import Identity, Rng
+from anabranch.overlay.interests import Interests
+from anabranch.overlay.links import Link, LinkTable
+from anabranch.overlay.patterns import check_pattern
+from anabranch.overlay.qos import LinkState, Role
+from anabranch.overlay.routes import Routes
+from anabranch.overlay.spreading import Spreading
+from anabranch.overlay.topology import Topology
+
+ADDRESSES_MAX = 16
+UNMEASURED_S = 0.1
+"""What a link counts for before its first echo: usable, and not better than one that was measured."""
+SHARE_CHANGE = 0.05
+"""A loss or availability that moved by this much is worth telling."""
+
+
+class Telling:
+    """Records about ourselves out, records about others into the tables."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        config: Config,
+        links: LinkTable,
+        topology: Topology,
+        interests: Interests,
+        routes: Routes,
+        spreading: Spreading,
+        addresses: Sequence[str],
+    ) -> None:
+        self.addresses = list(addresses)
+        """Where we can be dialled."""
+        self.reclaimed_at = -1e9
+        """When we last had to outbid a later record under our own name."""
+        self.addresses_of: dict[str, list[str]] = {}
+        """Where other peers can be dialled."""
+        self.sites_of: dict[str, dict[str, object]] = {}
+        """Attributes that sites declared."""
+        self._identity = identity
+        self._config = config
+        self._links = links
+        self._topology = topology
+        self._interests = interests
+        self._routes = routes
+        self._spreading = spreading
+        self._attributes: dict[str, object] | None = None
+        self._told: dict[str, LinkEntry] = {}
+        self._told_at = -1e9
+        self._looked: tuple[int, int, tuple[str, ...]] = (-1, -1, ())
+        """What decides who is reached, when that was last looked at."""
+        self._unreached_since: dict[str, float] = {}
+
+    # About ourselves
+
+    def everything(self, patterns: frozenset[str], now: float) -> list[Action]:
+        """All records about ourselves."""
+        roles = RolesBody(self._config.role.value, self.addresses)
+        actions = self._spreading.originate(RecordKind.ROLES, encode_body(roles), now)
+        actions += self.links_now(now)
+        actions += self.interests(patterns, now)
+        if self._attributes is not None:
+            actions += self.sites(self._attributes, now)
+        return actions
+
+    def withdrawal(self, now: float) -> list[Action]:
+        """Tell that we leave: no interests, no links."""
+        actions = self.interests(frozenset(), now)
+        if self._config.role is not Role.CLIENT:
+            actions += self._spreading.originate(RecordKind.LINKS, encode_body([]), now)
+        return actions
+
+    def interests(self, patterns: frozenset[str], now: float) -> list[Action]:
+        """Tell which topics we want."""
+        if len(patterns) > self._config.patterns_max:
+            raise UsageError(
+                f"{len(patterns)} different patterns: patterns_max = {self._config.patterns_max}; "
+                "subscribe to a wider pattern, or raise it on every peer"
+            )
+        body = encode_body(sorted(patterns))
+        if len(body) > self._config.record_body_max_bytes:
+            raise UsageError(
+                f"{len(patterns)} patterns of {len(body)} B in all: "
+                f"record_body_max_bytes = {self._config.record_body_max_bytes}; "
+                "subscribe to a wider pattern, or raise it on every peer"
+            )
+        self._interests.set_patterns(self._identity.peer, patterns)
+        return self._spreading.originate(RecordKind.INTERESTS, body, now)
+
+    def sites(self, attributes: dict[str, object], now: float) -> list[Action]:
+        """Tell our attributes."""
+        try:
+            body = encode_body(attributes)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"attributes cannot be encoded ({error}): use numbers, texts, lists") from None
+        if len(body) > self._config.record_body_max_bytes:
+            raise UsageError(f"attributes of {len(body)} B: {self._config.record_body_max_bytes} at most")
+        self._attributes = attributes
+        return self._spreading.originate(RecordKind.SITES, body, now)
+
+    def links_now(self, now: float) -> list[Action]:
+        """Tell our links, changed or not."""
+        if self._config.role is Role.CLIENT:
+            return []
+        entries = [_entry(link) for link in self._links.by_peer.values()]
+        self._told = {entry.neighbour: entry for entry in entries}
+        self._told_at = now
+        self.refresh_own_links()
+        return self._spreading.originate(RecordKind.LINKS, encode_body(entries), now)
+
+    def refresh_own_links(self) -> None:
+        """Let our own routes see our own links as they are: suspect ones are avoided before they are told."""
+        if self._config.role is Role.CLIENT:
+            return
+        usable = [_entry(link) for link in self._links.by_peer.values() if link.state is LinkState.UP]
+        self._topology.set_own(self._identity.peer, usable)
+
+    def links_due(self, now: float) -> float | None:
+        """When to tell link state because it changed; None while there is nothing new."""
+        if self._config.role is Role.CLIENT or self._config.spread_interval_s > 0:
+            return None
+        news = [link for link in self._links.by_peer.values() if self._is_news(link)]
+        if any(link.estimate.samples == 1 for link in news):
+            return now
+        return max(now, self._told_at + self._config.spread_min_interval_s) if news else None
+
+    def _is_news(self, link: Link) -> bool:
+        told = self._told.get(link.peer)
+        if told is None:
+            return True
+        estimate = link.estimate
+        if not estimate.samples:
+            return False
+        config = self._config
+        return (
+            differs(told.delay_us / 1e6, estimate.delay_s, config.spread_change_ratio, config.spread_change_s)
+            or abs(told.loss_ppm / 1e6 - estimate.loss) >= SHARE_CHANGE
+            or abs(told.availability_ppm / 1e6 - estimate.availability) >= SHARE_CHANGE
+        )
+
+    # About others
+
+    def apply(self, records: list[Record], counters: Counters) -> bool:
+        """Take over what fresh records say; whether interests or reachability may have changed."""
+        changed = False
+        for record in records:
+            try:
+                changed |= self._apply_one(record)
+            except PeerError as error:
+                counters.drop(error.reason)
+        return changed
+
+    def _apply_one(self, record: Record) -> bool:
+        origin = record.origin
+        if record.kind == RecordKind.LINKS:
+            entries = [entry for entry in decode_links(record.body) if _is_sane(entry)]
+            return self._topology.set_links(origin, entries[: 4 * self._config.links_max])
+        if record.kind == RecordKind.INTERESTS:
+            patterns = decode_interests(record.body)[: self._config.patterns_max]
+            return self._interests.set_patterns(origin, frozenset(filter(_is_pattern, patterns)))
+        if record.kind == RecordKind.ROLES:
+            addresses = decode_roles(record.body).addresses[:ADDRESSES_MAX]
+            is_new = origin not in self.addresses_of
+            self.addresses_of[origin] = [address for address in addresses if is_dialable(address)]
+            return is_new
+        self.sites_of[origin] = decode_sites(record.body)
+        return False
+
+    def wanted_neighbours(self, rng: Rng) -> list[str]:
+        """Addresses to dial so that this peer has enough links; at most one more each time."""
+        if self._config.role is Role.CLIENT:
+            return [addresses[0] for addresses in self.addresses_of.values() if addresses]
+        linked = [link for link in self._links.by_peer.values() if not link.is_client]
+        if len(linked) >= self._config.neighbours_target:
+            return []
+        me = self._identity.peer
+        candidates = sorted(
+            peer
+            for peer, addresses in self.addresses_of.items()
+            if addresses and peer != me and peer not in self._links.by_peer
+        )
+        if not candidates:
+            return []
+        return self.addresses_of[candidates[rng.randrange(len(candidates))]][:1]
+
+    def expire(self, now: float) -> bool:
+        """Forget records past their lifetime, and peers that no path has reached for long."""
+        changed = False
+        me = self._identity.peer
+        for origin, kind in self._spreading.book.expired(now):
+            if origin != me:
+                self._spreading.book.forget((origin, kind))
+                changed |= self._unapply(origin, kind)
+        if self._config.role is Role.CLIENT:
+            return changed
+        looked = (self._topology.version, len(self._spreading.book), tuple(self._links.by_peer))
+        if looked == self._looked and not self._unreached_since:
+            return changed
+        self._looked = looked
+        reached = self._routes.reachable()
+        gone = {
+            origin
+            for origin in self._spreading.book.origins()
+            if origin != me and origin not in reached and origin not in self._links.by_peer
+        }
+        self._unreached_since = {origin: self._unreached_since.get(origin, now) for origin in sorted(gone)}
+        for origin, since in list(self._unreached_since.items()):
+            if now - since >= self._config.orphan_grace_s:
+                for kind in self._spreading.book.remove(origin):
+                    changed |= self._unapply(origin, kind)
+        return changed
+
+    def _unapply(self, origin: str, kind: int) -> bool:
+        if kind == RecordKind.LINKS:
+            return self._topology.remove(origin)
+        if kind == RecordKind.INTERESTS:
+            return self._interests.set_patterns(origin, frozenset())
+        if kind == RecordKind.ROLES:
+            self.addresses_of.pop(origin, None)
+        else:
+            self.sites_of.pop(origin, None)
+        return False
+
+
+def _entry(link: Link) -> LinkEntry:
+    estimate = link.estimate
+    delay_s = estimate.delay_s if estimate.samples else UNMEASURED_S
+    return LinkEntry(
+        link.peer,
+        int(delay_s * 1e6),
+        int(estimate.jitter_s * 1e6),
+        int(estimate.loss * 1e6),
+        int(estimate.availability * 1e6),
+        link.is_client,
+    )
+
+
+def _is_sane(entry: LinkEntry) -> bool:
+    return (
+        is_peer_name(entry.neighbour)
+        and 0 <= entry.delay_us < 10**9
+        and 0 <= entry.jitter_us < 10**9
+        and 0 <= entry.loss_ppm <= 10**6
+        and 0 <= entry.availability_ppm <= 10**6
+    )
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        check_pattern(text)
+    except UsageError:
+        return False
+    return True

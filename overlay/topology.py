@@ -1,0 +1,112 @@
+"""The mesh as its peers describe it: who has a link to whom, and how good it is."""
+
+import msgspec
+
+from anabranch.overlay.estimators import differs
+from anabranch.overlay.headers import LinkEntry
+
+HOP_COST_S = 0.0005
+"""Added to each link's delay: a relay costs a copy and a turn of its loop, so a detour must be worth it."""
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """One direction of a link, as announced by the peer it leaves from."""
+
+    delay_s: float
+    jitter_s: float
+    loss: float
+    availability: float
+    client: bool
+
+
+class Topology:
+    """Announced links by peer. `version` grows whenever a route might change."""
+
+    def __init__(self, change_ratio: float, change_s: float) -> None:
+        self.version = 0
+        self._announced: dict[str, dict[str, Edge]] = {}
+        self._counted: dict[str, dict[str, Edge]] = {}
+        """What routes were last told of: many small steps add up against it."""
+        self._change_ratio = change_ratio
+        self._change_s = change_s
+        self._graph: dict[str, dict[str, float]] | None = None
+        self._own = ""
+
+    def peers(self) -> list[str]:
+        """Every peer that announced links."""
+        return list(self._announced)
+
+    def announced(self, origin: str) -> dict[str, Edge]:
+        """What a peer says about its own links."""
+        return self._announced.get(origin, {})
+
+    def set_links(self, origin: str, entries: list[LinkEntry]) -> bool:
+        """Take a peer's own description of its links; whether a route might change by it."""
+        fresh = {
+            entry.neighbour: Edge(
+                entry.delay_us / 1e6,
+                entry.jitter_us / 1e6,
+                entry.loss_ppm / 1e6,
+                entry.availability_ppm / 1e6,
+                entry.client,
+            )
+            for entry in entries
+            if entry.neighbour != origin
+        }
+        counted = self._counted.get(origin)
+        self._announced[origin] = fresh
+        if counted is not None and not self._matters(counted, fresh):
+            return False
+        self._counted[origin] = fresh
+        self._changed()
+        return True
+
+    def set_own(self, peer: str, entries: list[LinkEntry]) -> bool:
+        """Take our own links: no second end has to confirm them."""
+        self._own = peer
+        return self.set_links(peer, entries)
+
+    def remove(self, origin: str) -> bool:
+        """Forget a peer's links; whether there were any."""
+        self._counted.pop(origin, None)
+        if self._announced.pop(origin, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def is_client(self, peer: str) -> bool:
+        """Whether a peer is known only as somebody's light client."""
+        return peer not in self._announced
+
+    def may_relay(self, peer: str) -> bool:
+        """Whether a route may pass this peer."""
+        return peer in self._announced
+
+    def graph(self) -> dict[str, dict[str, float]]:
+        """Usable links with their cost: announced from both ends, or towards a light client."""
+        if self._graph is None:
+            announced = self._announced
+            self._graph = {
+                peer: {
+                    neighbour: edge.delay_s + HOP_COST_S
+                    for neighbour, edge in edges.items()
+                    if peer == self._own
+                    or (edge.client and neighbour not in announced)
+                    or peer in announced.get(neighbour, ())
+                }
+                for peer, edges in announced.items()
+            }
+        return self._graph
+
+    def _matters(self, old: dict[str, Edge], fresh: dict[str, Edge]) -> bool:
+        if old.keys() != fresh.keys():
+            return True
+        return any(
+            edge.client != old[neighbour].client
+            or differs(old[neighbour].delay_s, edge.delay_s, self._change_ratio, self._change_s)
+            for neighbour, edge in fresh.items()
+        )
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._graph = None

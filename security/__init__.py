@@ -1,0 +1,1 @@
+"""Keys, certificates, signing, sealing, grants. No sockets, no clock."""

@@ -1,0 +1,393 @@
+"""The API in blocking form, for programs without an event loop: `from anabranch.blocking import Peer`.
+
+Each peer has a thread that runs its event loop. Every object may be used from several threads; a call means
+what the method of that name means in `anabranch.Peer`, `Publisher` and `Subscription`, unless said here.
+"""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from anabranch._crossing import Handover, Intake, LoopThread
+from anabranch.overlay.config import Config
+from anabranch.overlay.counters import Counters
+from anabranch.overlay.errors import ClosedError, UsageError
+from anabranch.overlay.qos import Overflow
+from anabranch.transport import peer as asynchronous
+from anabranch.transport.message import Message
+from anabranch.transport.subscription import QUEUE_MAX
+from anabranch.transport.subscription import Subscription as AsyncSubscription
+
+CALLBACK_DEADLINE_S = 2.0
+"""How long `close` waits for a callback that is running."""
+
+log = structlog.get_logger("anabranch")
+
+
+class Peer:
+    """One peer of a mesh; the arguments are those of `anabranch.Peer`.
+
+        with Peer("tower-7", listen="tcp://127.0.0.1:7400") as peer:
+            peer.put("air/radar/nyc", {"altitude": 9100})
+
+    A peer that is open when the program ends is closed then, once all threads but daemons have ended.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        listen: str | Sequence[str] = (),
+        join: str | Sequence[str] = (),
+        advertise: str | Sequence[str] = (),
+        config: Config | None = None,
+        beacon: str | None = None,
+        beacon_unicast: Sequence[str] = (),
+        log_dir: str | Path | None = None,
+    ) -> None:
+        self._prepare(
+            asynchronous.Peer(
+                name,
+                listen=listen,
+                join=join,
+                advertise=advertise,
+                config=config,
+                beacon=beacon,
+                beacon_unicast=beacon_unicast,
+                log_dir=log_dir,
+            )
+        )
+
+    def _prepare(self, inner: asynchronous.Peer) -> None:
+        self.name = inner.name
+        self.config = inner.config
+        self._inner = inner
+        self._thread = LoopThread(str(inner.name))
+        self._handovers: set[Handover] = set()
+        self._intakes: set[Intake] = set()
+        self._callers: set[threading.Thread] = set()
+        self._topics: dict[str, Publisher] = {}
+        self._topics_lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where this peer accepts links, with real ports; filled when it is entered."""
+        return list(self._inner.addresses)
+
+    @property
+    def counters(self) -> Counters:
+        """What happened how often, as it stands now."""
+        return Counters(self._inner.counters)
+
+    def open(self) -> None:
+        """Bind, dial, begin. Links come up on their own afterwards; see `wait_for_links`."""
+        self._thread.start(lambda: self._close(at_exit=True))
+        try:
+            self._thread.call(self._inner.open())
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let what was put leave, say farewell, free everything; within about three seconds.
+
+        May be called from any thread, callbacks included: waiting puts then raise ClosedError, iterations
+        end after what had arrived. Calling it again does nothing, also while the first call is at work.
+        """
+        self._close(at_exit=False)
+
+    def publisher(
+        self, topic: str, *, deadline: float | None = None, overflow: str | Overflow = Overflow.BLOCK
+    ) -> "Publisher":
+        """A publisher of one topic; `Publisher.put` tells what `overflow` means here."""
+        inner = self._thread.call(self._inner.publisher(topic, deadline=deadline, overflow=overflow))
+        counters, limit = self._inner.counters, self.config.payload_max_bytes
+        handover = Handover(self._thread, inner, Overflow(overflow), counters, limit)
+        self._handovers.add(handover)
+
+        async def finish() -> None:
+            await handover.finish()
+            inner.close()
+
+        def close() -> None:
+            self._handovers.discard(handover)
+            handover.refuse()
+            if not self._thread.refusal:
+                self._thread.call(finish())
+
+        return Publisher(topic, handover, close)
+
+    def put(self, topic: str, payload: object) -> None:
+        """Publish once, as `Publisher.put`. For a topic that is published to often, keep a `publisher`."""
+        while True:
+            publisher = self._topics.get(topic) or self._topic_publisher(topic)
+            try:
+                return publisher.put(payload)
+            except ClosedError:
+                if self._topics.get(topic) is publisher:
+                    raise  # otherwise it was closed to make room for another topic: open one again
+
+    def subscribe(
+        self,
+        pattern: str,
+        *,
+        callback: Callable[[Message], None] | None = None,
+        queue_max: int = QUEUE_MAX,
+        overflow: str | Overflow = Overflow.DROP_OLDEST,
+    ) -> "Subscription":
+        """Want every topic that matches (`*` one level, `**` any number).
+
+        `callback` is called for each message, one at a time, in a thread that this subscription has for it:
+        it may block, and may call anything here. What it raises is logged and counted (`callback_errors`).
+        Without one, iterate. The queue holds `queue_max` messages, then `overflow` decides; up to 4096
+        further messages have been handed over to the reading thread.
+        """
+        if inspect.iscoroutinefunction(callback):
+            raise UsageError(
+                f"callback {callback!r} is a coroutine function: use a plain one, or anabranch.Peer"
+            )
+
+        def subscribe() -> AsyncSubscription:
+            return self._inner.subscribe(pattern, queue_max=queue_max, overflow=overflow)
+
+        inner = self._thread.run(subscribe)
+        intake = Intake(self._thread, inner)
+        self._intakes.add(intake)
+        caller: threading.Thread | None = None
+
+        def close() -> None:
+            self._intakes.discard(intake)
+            if not self._thread.refusal:
+                self._thread.run(inner.close)
+            if caller is not None:
+                self._callers.discard(caller)
+                _join(caller)
+
+        subscription = Subscription(inner, intake, close, has_callback=callback is not None)
+        if callback is not None:
+            caller = threading.Thread(
+                target=self._call_back,
+                args=(subscription, intake, callback),
+                name=f"callback for {pattern}",
+                daemon=True,
+            )
+            self._callers.add(caller)
+            caller.start()
+        return subscription
+
+    def subscribers(self, topic: str) -> tuple[str, ...]:
+        """The peers that want a topic and can be reached now, this one included."""
+        return self._thread.run(lambda: self._inner.subscribers(topic))
+
+    def wait_for_subscribers(
+        self, topic: str, count: int = 1, *, timeout: float | None = None
+    ) -> tuple[str, ...]:
+        """Until at least `count` peers want a topic; who they are. TimeoutError after `timeout` seconds."""
+        return self._thread.call(self._inner.wait_for_subscribers(topic, count, timeout=timeout))
+
+    def wait_for_links(self, count: int = 1, *, timeout: float | None = None) -> None:
+        """Until this peer has at least `count` links."""
+        self._thread.call(self._inner.wait_for_links(count, timeout=timeout))
+
+    def wait_for_peers(self, *names: str, timeout: float | None = None) -> None:
+        """Until all of these peers can be reached."""
+        self._thread.call(self._inner.wait_for_peers(*names, timeout=timeout))
+
+    def set_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Declare what this site is; replaces earlier attributes."""
+        self._thread.run(lambda: self._inner.set_attributes(attributes))
+
+    def report(self) -> dict[str, object]:
+        """This peer's own view: links, routes, mesh, counters."""
+        return self._thread.run(self._inner.report)
+
+    def inspect(self, peer: str | None = None, *, timeout: float = 5.0) -> dict[str, object]:
+        """The view of a neighbour (by default the only one), as its own `report()` gives it."""
+        return self._thread.call(self._inner.inspect(peer, timeout=timeout))
+
+    # Inside
+
+    def _topic_publisher(self, topic: str) -> "Publisher":
+        fresh = self.publisher(topic)
+        surplus = []
+        with self._topics_lock:
+            publisher = self._topics.setdefault(topic, fresh)
+            if publisher is not fresh:
+                surplus.append(fresh)
+            elif len(self._topics) > asynchronous.TOPIC_PUBLISHERS_MAX:
+                surplus.append(self._topics.pop(next(iter(self._topics))))
+        for each in surplus:
+            each.close()
+        return publisher
+
+    def _call_back(
+        self, subscription: "Subscription", intake: Intake, callback: Callable[[Message], None]
+    ) -> None:
+        for message in _messages(intake):
+            if subscription.closed or self._thread.refusal:
+                return
+            try:
+                callback(message)
+            except Exception:
+                log.exception("callback failed", pattern=subscription.pattern, topic=message.topic)
+                if not self._thread.refusal:
+                    self._thread.soon(self._inner.counters.add, "callback_errors")
+
+    def _close(self, *, at_exit: bool) -> None:
+        if not self._thread.refuse(f"peer {self.name} is closed"):
+            return
+        for handover in list(self._handovers):
+            handover.refuse()
+        self._thread.finish(self._finish(), at_exit=at_exit)
+        for caller in list(self._callers):
+            _join(caller)
+
+    async def _finish(self) -> None:
+        await asyncio.gather(*(handover.finish() for handover in list(self._handovers)))
+        await self._inner.close()
+        for intake in list(self._intakes):
+            intake.take_rest()
+
+
+class Client(Peer):
+    """A light client in blocking form; the arguments are those of `anabranch.Client`."""
+
+    def __init__(self, name: str, *, join: str | Sequence[str], config: Config | None = None) -> None:
+        self._prepare(asynchronous.Client(name, join=join, config=config))
+
+
+class Publisher:
+    """Publishes to one topic. Made by `Peer.publisher`; what one thread puts stays in order."""
+
+    def __init__(self, topic: str, handover: Handover, close: Callable[[], None]) -> None:
+        self.topic = topic
+        self._hand_over = handover.put
+        self._close = close
+        self._closed = False
+
+    def put(self, payload: object) -> None:
+        """Publish bytes, or a value that msgpack can carry; returns once the message is handed over.
+
+        The peer's thread takes whatever was handed over in one go. While 4 MiB wait for that (the links have
+        no room, or this thread is faster), `put` waits with overflow `block`; with another one it never
+        waits, and the message is dropped and counted (`dropped.queue_full`). A payload that cannot travel
+        raises UsageError here and now. Age and deadline count from when the peer takes the message.
+        """
+        self._hand_over(payload)
+
+    def close(self) -> None:
+        """What was put still leaves; further puts raise."""
+        if not self._closed:
+            self._closed = True
+            self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Subscription:
+    """Messages whose topic matches a pattern. Made by `Peer.subscribe`, in effect from then on.
+
+    Iterate, or call `receive()`; several threads may, and each message goes to one of them. Leaving `with`,
+    or `close()` from any thread, ends it, and iterations under way end too.
+    """
+
+    def __init__(
+        self, inner: AsyncSubscription, intake: Intake, close: Callable[[], None], *, has_callback: bool
+    ) -> None:
+        self.pattern = inner.pattern
+        self.closed = False
+        """Whether `close` was called."""
+        self._inner = inner
+        self._intake = intake
+        self._close = close
+        self._has_callback = has_callback
+
+    @property
+    def dropped(self) -> int:
+        """Messages that this subscription's overflow policy dropped."""
+        return self._inner.dropped
+
+    @property
+    def pending(self) -> int:
+        """Messages that wait to be read."""
+        return self._inner.pending + len(self._intake.ready)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages as they come. Leaving the loop keeps the rest for the next loop."""
+        self._check_reader()
+        return _messages(self._intake)
+
+    def receive(self, timeout: float | None = None) -> Message:
+        """The next message; TimeoutError after `timeout` seconds, ClosedError once closed and empty."""
+        self._check_reader()
+        while True:
+            try:
+                return self._intake.ready.popleft()
+            except IndexError:
+                if not self._intake.fetch(timeout):
+                    raise ClosedError(f"subscription to {self.pattern!r} is closed") from None
+
+    def receive_nowait(self) -> Message | None:
+        """The next message if one waits."""
+        try:
+            return self.receive(0)
+        except (TimeoutError, ClosedError):
+            return None
+
+    def close(self) -> None:
+        """End it. What waits can still be read; nothing new arrives, and no callback starts any more."""
+        if not self.closed:
+            self.closed = True
+            self._close()
+
+    def _check_reader(self) -> None:
+        if self._has_callback:
+            raise UsageError(
+                f"subscription to {self.pattern!r} has a callback: make another one to read from"
+            )
+
+
+def _messages(intake: Intake) -> Iterator[Message]:
+    take = intake.ready.popleft
+    while True:
+        try:
+            message = take()
+        except IndexError:
+            if not intake.fetch(None):
+                return
+            continue
+        yield message
+
+
+def _join(caller: threading.Thread) -> None:
+    if caller is not threading.current_thread():
+        caller.join(CALLBACK_DEADLINE_S)

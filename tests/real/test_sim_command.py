@@ -1,0 +1,91 @@
+"""`anabranch sim` as people call it: a process, its output, its exit code."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
+MAIN = "from anabranch.tools.cli import main; main()"
+CALL = [sys.executable, "-c", MAIN, "sim"]
+
+
+def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*CALL, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=os.environ | {"COLUMNS": "100"} | environment,
+    )
+
+
+def test_without_a_file_the_builtin_scenario_runs_and_is_shown() -> None:
+    done = call("--seconds", "24", "--variants", "bp")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # no progress bar where nobody watches
+    for text in ("five peers: bp", "s5.t1", "fail p2-p5 for 8 s", "events per second", "seed 1:", "trace "):
+        assert text in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_json_is_one_object_and_the_same_again_on_any_number_of_cores() -> None:
+    arguments = ("--json", "--runs", "2", "--seed", "5", "--variants", "dp,bp", "--seconds", "28")
+    printed = [call(*arguments, PYTHONHASHSEED=salt) for salt in ("1", "2")]
+    first, again = (json.loads(done.stdout) for done in printed)
+    assert first.pop("performance")["events_per_s"] > 0
+    again.pop("performance")
+    assert first == again
+    assert first["variants"]["dp"]["loss"] > first["variants"]["bp"]["loss"] > 0
+    seeds = [trace["seed"] for trace in first["variants"]["bp"]["traces"]]
+    assert seeds == [5, 6]
+
+
+@pytest.mark.parametrize("name", ["churn", "random-failures"])
+def test_examples_keep_every_invariant(name: str) -> None:
+    done = call(str(EXAMPLES / f"{name}.toml"), "--seconds", "26", "--runs", "1", "--check", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    for numbers in result["variants"].values():
+        assert numbers["delivered"] > 300
+        assert numbers["events"]
+
+
+def test_logs_stand_by_variant_and_seed(tmp_path: Path) -> None:
+    done = call("--seconds", "6", "--variants", "dp,bp", "--log-dir", str(tmp_path / "logs"), "--json")
+    assert done.returncode == 0, done.stderr
+    written = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.jsonl"))
+    assert len(written) == 10
+    assert written[0].startswith("logs/bp/seed-1/p1-")
+    record = json.loads((tmp_path / written[0]).read_text().splitlines()[0])
+    assert {"kind", "ts", "peer", "epoch"} <= record.keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["absent.toml"], "scenario 'absent.toml': No such file or directory"),
+        (["--variants", "dp,xp"], "--variants dp,xp: unknown variant 'xp': one of dp, bp"),
+        (["--variants", ","], "--variants ',': name at least one"),
+        (["--runs", "0"], "--runs 0: from 1 to 1,000"),
+        (["--seconds", "2"], "--seconds 2: run.warmup_s = 3.0: must be below"),
+        (["--seconds", "nan"], "--seconds nan: above 0"),
+        (["--log-dir", "/dev/null/logs", "--seconds", "4"], "log directory '/dev/null/logs/dp/seed-1'"),
+    ],
+)
+def test_what_cannot_work_ends_with_code_2_and_says_why(arguments: list[str], complaint: str) -> None:
+    done = call(*arguments)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_bad_file_is_named_with_its_key(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text("[[peers]]\nname = 'a'\n[[events]]\nat_s = 1\ndo = 'crash'\npeer = 'b'\n")
+    done = call(str(path))
+    assert done.returncode == 2
+    assert f"{path}: events[1].peer: no peer 'b': one of a" in done.stderr

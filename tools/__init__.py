@@ -1,0 +1,1 @@
+"""The command line, the demonstration mesh, benchmarks and scenario files."""

@@ -1,0 +1,294 @@
+"""`anabranch bench …`: measures the product next to others, all on this machine in one run."""
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from anabranch.tools.bench import scenarios
+from anabranch.tools.bench.jobs import BenchError
+from anabranch.tools.bench.scenarios import Options, Row
+from anabranch.tools.bench.summary import (
+    best_variant,
+    median_rows,
+    parse_against,
+    parse_number,
+    parse_sizes,
+    ratios,
+)
+from anabranch.tools.bench.systems import PRODUCT, RIVALS, System
+
+bench_app = typer.Typer(
+    help="Measure throughput, round trips, relaying, fan-out and memory, side by side with other systems.",
+    no_args_is_help=True,
+)
+
+Sizes = Annotated[str, typer.Option("--size", help="Payload sizes in bytes, separated by commas.")]
+Against = Annotated[
+    str,
+    typer.Option(
+        "--against",
+        help="Systems to compare with: raw, raw_blocking, zenoh, nats, separated by commas, or none.",
+    ),
+]
+Seconds = Annotated[
+    float, typer.Option("--seconds", help="How long each measurement takes after its warm-up.")
+]
+Warmup = Annotated[float, typer.Option("--warmup", help="Seconds before each measurement that don't count.")]
+Runs = Annotated[int, typer.Option("--runs", help="Repeat everything this often and give medians.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+
+T = TypeVar("T")
+
+_HEADINGS = {
+    "messages_per_second": "messages/s",
+    "sender_cpu_us_per_message": "sender CPU us",
+    "cpu_us_per_message_per_link": "CPU us/link",
+    "per_link_cost": "per link",
+}
+_UNSHOWN = ("sent", "received", "variant")
+"""Told in the JSON form; the table has the losses."""
+
+_progress = Console(stderr=True, highlight=False)
+
+
+@bench_app.command()
+def throughput(
+    size: Sizes = "64,1024,10240",
+    against: Against = "raw,zenoh,nats",
+    seconds: Seconds = 3.0,
+    warmup: Warmup = 0.5,
+    runs: Runs = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Messages per second from one process to another, counted at the receiver."""
+    options, sizes = _options(seconds, warmup, runs), parse_sizes(size)
+    systems, skipped = _available(parse_against(against))
+
+    def measure() -> list[Row]:
+        return [
+            best_variant(
+                [
+                    _measured("messages/s", scenarios.throughput, options, system.name, variant, each)
+                    for variant in (*system.throughput, *system.unranked)
+                ],
+                "messages_per_second",
+                highest=True,
+                unranked=system.unranked,
+            )
+            for each in sizes
+            for system in systems
+        ]
+
+    rows = median_rows(
+        _repeat(runs, measure), ("system", "size"), ("messages_per_second", "sender_cpu_us_per_message")
+    )
+    found = ratios(rows, "messages_per_second", by="system", of=PRODUCT.name, same=("size",))
+    _print("throughput", rows, found, skipped, as_json)
+
+
+@bench_app.command()
+def rtt(
+    size: Sizes = "64",
+    against: Against = "raw,zenoh,nats",
+    seconds: Seconds = 3.0,
+    warmup: Warmup = 0.5,
+    runs: Runs = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Microseconds to an echoing process and back, one message at a time. A lower ratio is better."""
+    options, sizes = _options(seconds, warmup, runs), parse_sizes(size)
+    systems, skipped = _available(parse_against(against))
+
+    def measure() -> list[Row]:
+        return [
+            best_variant(
+                [
+                    _measured("us", scenarios.rtt, options, system.name, variant, each)
+                    for variant in system.rtt
+                ],
+                "p50_us",
+                highest=False,
+            )
+            for each in sizes
+            for system in systems
+        ]
+
+    rows = median_rows(_repeat(runs, measure), ("system", "size"), ("p50_us", "p99_us"))
+    found = ratios(rows, "p50_us", by="system", of=PRODUCT.name, same=("size",), also=("p50_us", "p99_us"))
+    _print("rtt", rows, found, skipped, as_json)
+
+
+@bench_app.command()
+def relay(
+    size: Sizes = "64,1024,10240",
+    seconds: Seconds = 3.0,
+    warmup: Warmup = 0.5,
+    runs: Runs = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Throughput through a third process, compared with that of a direct link."""
+    options, sizes = _options(seconds, warmup, runs), parse_sizes(size)
+
+    def measure() -> list[Row]:
+        return [
+            _measured("messages/s", scenarios.relay, options, mode, each)
+            for each in sizes
+            for mode in ("direct", "relay")
+        ]
+
+    rows = median_rows(_repeat(runs, measure), ("system", "mode", "size"), ("messages_per_second",))
+    found = ratios(rows, "messages_per_second", by="mode", of="relay", same=("size",))
+    _print("relay", rows, found, [], as_json)
+
+
+@bench_app.command()
+def fanout(
+    peers: Annotated[int, typer.Option("--peers", help="How many subscribing peers, compared with one.")] = 8,
+    size: Sizes = "64",
+    rate: Annotated[
+        float, typer.Option("--rate", help="Messages per second to publish; 0 for as fast as they are taken.")
+    ] = 0.0,
+    seconds: Seconds = 3.0,
+    warmup: Warmup = 0.5,
+    runs: Runs = 1,
+    as_json: AsJson = False,
+) -> None:
+    """CPU time that a publisher spends per message and link, with many subscribing peers and with one."""
+    parse_number("--peers", peers, 2, 64)
+    options, sizes = (
+        _options(seconds, warmup, runs, rate=parse_number("--rate", rate, 0, 1e9)),
+        parse_sizes(size),
+    )
+
+    def measure() -> list[Row]:
+        return [
+            _measured("us per link", scenarios.fanout, options, count, each)
+            for each in sizes
+            for count in (1, peers)
+        ]
+
+    values = ("cpu_us_per_message_per_link", "messages_per_second")
+    rows = median_rows(_repeat(runs, measure), ("system", "peers", "size"), values)
+    found = ratios(rows, "cpu_us_per_message_per_link", by="peers", of=peers, same=("size",))
+    for ratio in found:
+        ratio.update(to="one", peers=peers, per_link_cost=ratio["ratio"])
+    _print("fanout", rows, found, [], as_json)
+
+
+@bench_app.command()
+def memory(
+    messages: Annotated[int, typer.Option("--messages", help="How many to send.")] = 10_000_000,
+    size: Sizes = "64",
+    as_json: AsJson = False,
+) -> None:
+    """Resident memory of an idle peer, and of two peers early and late in a long run."""
+    parse_number("--messages", messages, 10_000, 10_000_000_000)
+    rows, found = [], []
+    for each in parse_sizes(size):
+        for row in _guarded(scenarios.memory, Options(), messages, each):
+            rows.append(row)
+            if "samples" in row:
+                early = row["samples"][1]
+                found.append(
+                    {
+                        "to": f"after {early['messages']} messages",
+                        "size": each,
+                        "role": row["role"],
+                        "ratio": round(row["rss_mb"] / early["rss_mb"], 4),
+                    }
+                )
+    _print("memory", rows, found, [], as_json)
+
+
+def _options(seconds: float, warmup: float, runs: int, rate: float = 0.0) -> Options:
+    parse_number("--runs", runs, 1, 1000)
+    return Options(
+        seconds=parse_number("--seconds", seconds, 0.05, 3600),
+        warmup_s=parse_number("--warmup", warmup, 0, 600),
+        rate=rate,
+    )
+
+
+def _available(names: list[str]) -> tuple[list[System], list[Row]]:
+    systems, skipped = [PRODUCT], []
+    for name in names:
+        reason = RIVALS[name].missing()
+        if reason:
+            skipped.append({"system": name, "reason": reason})
+            _progress.print(f"skipped {name}: {reason}", markup=False)
+        else:
+            systems.append(RIVALS[name])
+    return systems, skipped
+
+
+def _repeat(runs: int, measure: Callable[[], list[Row]]) -> list[Row]:
+    """All systems take turns within each run, so that a busy moment of the machine hits none alone."""
+    rows = []
+    for run in range(1, runs + 1):
+        if runs > 1:
+            _progress.print(f"run {run} of {runs}")
+        rows += measure()
+    return rows
+
+
+def _measured(unit: str, scenario: Callable[..., Row], *arguments: Any) -> Row:
+    row = _guarded(scenario, *arguments)
+    keys = ("p50_us", "cpu_us_per_message_per_link", "messages_per_second")
+    value = next(row[key] for key in keys if key in row)
+    what = " ".join(str(row[key]) for key in ("system", "variant", "mode") if row.get(key))
+    peers = f" to {row['peers']}" if "peers" in row else ""
+    lost = f", {row['lost']:,} lost" if row.get("lost") else ""
+    _progress.print(f"  {what}{peers}, {row['size']} B: {value:,.2f} {unit}{lost}", markup=False)
+    return row
+
+
+def _guarded(scenario: Callable[..., T], *arguments: Any) -> T:
+    """A failed measurement ends the bench with code 1 and the output of the process that failed."""
+    try:
+        return scenario(*arguments)
+    except BenchError as error:
+        _progress.print(f"error: {error}", markup=False)
+        raise typer.Exit(1) from error
+
+
+def _print(bench: str, rows: list[Row], found: list[Row], skipped: list[Row], as_json: bool) -> None:
+    if as_json:
+        machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
+        result = {"bench": bench, "results": rows, "ratios": found, "skipped": skipped, "machine": machine}
+        sys.stdout.write(json.dumps(result, indent=2) + "\n")
+        return
+    console = Console()
+    console.print(_table(bench, rows))
+    if found:
+        console.print(_table("ratios", found))
+
+
+def _table(title: str, rows: list[Row]) -> Table:
+    table = Table(title=title, title_justify="left")
+    keys = dict.fromkeys(key for row in rows for key in row)
+    columns = [key for key in keys if key not in _UNSHOWN and not _nested(rows, key)]
+    for column in columns:
+        justify: Literal["left", "right"] = "left" if column in ("system", "to", "mode", "role") else "right"
+        table.add_column(_HEADINGS.get(column, column.replace("_", " ")), justify=justify, no_wrap=True)
+    for row in rows:
+        table.add_row(*(_cell(row.get(column)) for column in columns))
+    return table
+
+
+def _nested(rows: list[Row], key: str) -> bool:
+    return any(isinstance(row.get(key), list | dict) for row in rows)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.3f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,1 @@
+"""The sub-commands of `anabranch`, one module each, and what they share."""

@@ -1,0 +1,110 @@
+"""`anabranch sim`: a scenario in virtual time. Parses options; `tools/scenarios` does the work."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from anabranch.overlay.errors import UsageError
+from anabranch.tools.scenarios.builtin import five_peers
+from anabranch.tools.scenarios.checks import check_scenario
+from anabranch.tools.scenarios.printing import print_summary
+from anabranch.tools.scenarios.reading import load_scenario
+from anabranch.tools.scenarios.running import make_jobs, run_jobs
+from anabranch.tools.scenarios.schema import Scenario
+from anabranch.tools.scenarios.settings import variant_settings
+from anabranch.tools.scenarios.simulating import Job, RunResult
+from anabranch.tools.scenarios.summary import summarize
+
+RUNS_MAX = 1000
+
+
+def sim(
+    file: Annotated[
+        Path | None, typer.Argument(help="A scenario file (TOML); five peers with faults without one.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the first run; the same seed repeats a run exactly.")
+    ] = None,
+    runs: Annotated[
+        int | None, typer.Option(help="Runs per variant, with seeds that follow each other.")
+    ] = None,
+    variants: Annotated[str | None, typer.Option(help="Variants to compare, separated by commas.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Simulated seconds, instead of the file's.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    log_dir: Annotated[
+        Path | None, typer.Option(help="Write the peers' records below this directory, by variant and seed.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Assert every peer's invariants after every event; slower.")
+    ] = False,
+) -> None:
+    """Run a scenario in virtual time and print what was delivered, lost and late."""
+    scenario = load_scenario(file) if file is not None else five_peers()
+    if seconds is not None:
+        scenario = _with_duration(scenario, seconds)
+    count = scenario.run.runs if runs is None else runs
+    if not 1 <= count <= RUNS_MAX:
+        raise UsageError(f"--runs {count}: from 1 to {RUNS_MAX:,}")
+    jobs = make_jobs(
+        scenario,
+        variants=scenario.run.variants if variants is None else _variants(scenario, variants),
+        seed=scenario.run.seed if seed is None else seed,
+        runs=count,
+        check=check,
+        log_dir=log_dir,
+    )
+    begin = time.perf_counter()
+    results = _run(jobs, scenario.name)
+    summary = summarize(scenario, results, time.perf_counter() - begin)
+    if as_json:
+        sys.stdout.write(json.dumps(summary, indent=2) + "\n")
+    else:
+        print_summary(summary, Console())
+
+
+def _with_duration(scenario: Scenario, seconds: float) -> Scenario:
+    """The scenario cut short or made longer; what would happen after its end is left out."""
+    if not 0 < seconds <= 1e7:
+        raise UsageError(f"--seconds {seconds}: above 0 and at most 10,000,000")
+    run = msgspec.structs.replace(scenario.run, duration_s=seconds)
+    shortened = msgspec.structs.replace(
+        scenario,
+        run=run,
+        events=[event for event in scenario.events if event.at_s <= seconds],
+        flows=[flow for flow in scenario.flows if (flow.start_s or 0.0) < seconds],
+        subscriptions=[each for each in scenario.subscriptions if each.start_s < seconds],
+    )
+    try:
+        check_scenario(shortened)
+    except UsageError as error:
+        raise UsageError(f"--seconds {seconds:g}: {error}") from None
+    return shortened
+
+
+def _variants(scenario: Scenario, text: str) -> list[str]:
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise UsageError(f"--variants {text!r}: name at least one, as in dp,bp")
+    for name in names:
+        try:
+            variant_settings(scenario, name)
+        except UsageError as error:
+            raise UsageError(f"--variants {text}: {error}") from None
+    return names
+
+
+def _run(jobs: list[Job], name: str) -> list[RunResult]:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task(f"{name}, {len(jobs)} runs", total=1.0)
+        return run_jobs(jobs, lambda share: progress.update(task, completed=share))

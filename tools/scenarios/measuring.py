@@ -1,0 +1,172 @@
+"""The numbers of one run: what each subscription got of each topic, how late, and how long faults hurt.
+
+Reads the ledger, which knows the true times of publication and delivery; no wall clock is involved.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import isnan, nan
+
+import msgspec
+
+from anabranch.overlay.patterns import matches
+from anabranch.tools.scenarios.schema import Scenario
+from anabranch.tools.scenarios.timeline import Happening
+from anabranch.transport.simulator import Published, SimSubscription, Simulator
+
+BINS_PER_S = 100_000
+"""Latencies are counted in steps of 10 µs, so that runs can be added up."""
+NOTICE_S = 0.5
+"""A flow suffers from a fault if a message put within this time after it is lost or late."""
+STEADY_MESSAGES = 5
+"""A flow delivers again with the first of this many in a row that arrive in time."""
+
+
+class PairCounts(msgspec.Struct):
+    """One subscription and one topic."""
+
+    published: int = 0
+    """Put while the subscription existed."""
+    delivered: int = 0
+    late: int = 0
+    """Delivered after the flow's deadline."""
+    switches: int = 0
+    """How often the path of a message differed from that of the message before."""
+    latencies: dict[int, int] = {}
+    """Messages by latency, in bins of 10 µs."""
+
+    def add(self, other: "PairCounts") -> None:
+        """Add another run, or another pair."""
+        self.published += other.published
+        self.delivered += other.delivered
+        self.late += other.late
+        self.switches += other.switches
+        total = Counter(self.latencies)
+        total.update(other.latencies)
+        self.latencies = dict(total)
+
+
+class Suffered(msgspec.Struct, frozen=True):
+    """A fault, and the pairs whose messages were lost or late because of it."""
+
+    at_s: float
+    do: str
+    what: str
+    again_s: dict[str, float | None]
+    """By pair: time until it delivered again; None when it did not before the end."""
+    rerouted_s: list[float | None]
+    """Those of pairs that another path could have served: neither end was itself at fault."""
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """One run in numbers."""
+
+    pairs: dict[str, PairCounts]
+    happenings: list[Suffered]
+    control_bytes: int
+    data_bytes: int
+    measured_s: float
+    """Virtual time over which the bytes were counted."""
+
+
+def measure(
+    scenario: Scenario,
+    sim: Simulator,
+    subscriptions: Iterable[tuple[str, SimSubscription]],
+    happenings: Sequence[Happening],
+    *,
+    control_bytes: int,
+    data_bytes: int,
+) -> Measured:
+    """Sum up a finished run."""
+    since = scenario.run.warmup_s
+    pairs: dict[str, PairCounts] = {}
+    streams: list[tuple[str, Stream]] = []
+    published = list(sim.ledger)
+    for name, subscription in subscriptions:
+        for topic in sorted({flow.topic for flow in scenario.flows}):
+            if not matches(subscription.pattern, topic):
+                continue
+            key = f"{name}.{topic}"
+            for each in published:
+                if each.topic == topic:
+                    stream = Stream(subscription, each)
+                    streams.append((key, stream))
+                    pairs.setdefault(key, PairCounts()).add(stream.counts(since))
+            pairs.setdefault(key, PairCounts())
+    suffered = [_suffered(happening, streams) for happening in happenings]
+    return Measured(dict(sorted(pairs.items())), suffered, control_bytes, data_bytes, scenario.end_s - since)
+
+
+class Stream:
+    """One publisher as one subscription got it: for each message, when it was put and when it arrived."""
+
+    def __init__(self, subscription: SimSubscription, published: Published) -> None:
+        self.subscriber = subscription.peer
+        self.origin = published.origin
+        self._subscription = subscription
+        self._put = published.times
+        self._arrived = array("d", [nan]) * len(published.times)
+        self._deadline_s = published.deadline_s or float("inf")
+        self._received = received = subscription.received.get(published.key)
+        if received is not None:
+            for sequence, at in zip(received.sequences, received.times, strict=True):
+                index = sequence - published.first
+                if isnan(self._arrived[index]):
+                    self._arrived[index] = at
+
+    def counts(self, since: float) -> PairCounts:
+        """Totals of the messages put from a time on."""
+        counts = PairCounts(switches=self._received.switches if self._received else 0)
+        bins: Counter[int] = Counter()
+        for begin, end in self._subscription.active:
+            first, last = bisect_left(self._put, max(begin, since)), bisect_left(self._put, end)
+            for index in range(first, last):
+                latency = self._arrived[index] - self._put[index]
+                if latency == latency:  # not nan: it arrived
+                    bins[round(latency * BINS_PER_S)] += 1
+                    counts.late += latency > self._deadline_s
+            counts.published += max(0, last - first)
+        counts.delivered = bins.total()
+        counts.latencies = dict(bins)
+        return counts
+
+    def suffers(self, happening: Happening) -> bool:
+        """Whether a fault hit the path in use, and a message put soon after it was lost or late."""
+        at = happening.at_s
+        if self._received is None or not happening.hits(self._received.path_at(at)):
+            return False
+        first, last = bisect_left(self._put, at), bisect_left(self._put, at + NOTICE_S)
+        return any(not self._is_good(index) for index in range(first, last))
+
+    def again_s(self, at: float) -> float | None:
+        """Time from a fault to the first of several messages in a row that arrived as they should."""
+        begin = bisect_left(self._put, at)
+        bad = next((index for index in range(begin, len(self._put)) if not self._is_good(index)), begin)
+        row = 0
+        for index in range(bad, len(self._put)):
+            row = row + 1 if self._is_good(index) else 0
+            if row == STEADY_MESSAGES or (row and index == len(self._put) - 1):
+                return self._arrived[index - row + 1] - at
+        return None
+
+    def _is_good(self, index: int) -> bool:
+        latency = self._arrived[index] - self._put[index]
+        return latency <= self._deadline_s  # False for nan, which stands for lost
+
+
+def _suffered(happening: Happening, streams: list[tuple[str, Stream]]) -> Suffered:
+    again: dict[str, float | None] = {}
+    rerouted: list[float | None] = []
+    if happening.is_fault:
+        for key, stream in streams:
+            if not stream.suffers(happening):
+                continue
+            took = stream.again_s(happening.at_s)
+            known = again.get(key, 0.0)
+            again[key] = None if took is None or known is None else max(took, known)
+            if not happening.groups and not {stream.subscriber, stream.origin} & set(happening.peers):
+                rerouted.append(took)
+    return Suffered(happening.at_s, happening.do, str(happening), again, rerouted)

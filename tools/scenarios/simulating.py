@@ -1,0 +1,191 @@
+"""Runs a scenario in virtual time: one variant, one seed. `measuring.py` makes the numbers of it."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from anabranch.overlay.records import LogRecord
+from anabranch.tools.scenarios.disturbances import Changed, Disturbances
+from anabranch.tools.scenarios.layout import Layout
+from anabranch.tools.scenarios.measuring import Measured, measure
+from anabranch.tools.scenarios.recordfiles import RecordFiles
+from anabranch.tools.scenarios.schema import Flow, Scenario, Subscription
+from anabranch.tools.scenarios.timeline import Happening, LinkHappenings, timeline
+from anabranch.transport.simulator import SimSubscription, Simulator
+
+PROGRESS_STEPS = 200
+"""How often a run says how far it is."""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What a run is made of; small, so that it can be sent to another process."""
+
+    scenario: Scenario
+    variant: str
+    seed: int
+    check: bool = False
+    """Assert the nodes' invariants after every event."""
+    log_dir: str | None = None
+
+
+class RunResult(msgspec.Struct, frozen=True):
+    """One run. Everything but `cpu_s` repeats exactly."""
+
+    variant: str
+    seed: int
+    measured: Measured
+    events: int
+    trace_hash: str
+    cpu_s: float
+    """Of the simulation alone, without summing it up."""
+
+
+def simulate(job: Job, on_progress: Callable[[float], None] | None = None) -> RunResult:
+    """Run to the end; `on_progress` gets the share of virtual time that has passed."""
+    begin = time.process_time()
+    scenario = job.scenario
+    layout = Layout(scenario, job.seed)
+    files = None
+    if job.log_dir is not None:
+        offsets = {place.name: place.clock_offset_s for place in layout.places}
+        files = RecordFiles(Path(job.log_dir), offsets)
+    try:
+        stage = Stage(job, layout, files.write if files is not None else None)
+        sim = stage.sim
+        sim.run_until(scenario.run.warmup_s)
+        bytes_before = sim.control_bytes(), sim.data_bytes()
+        for step in range(1, PROGRESS_STEPS + 1):
+            sim.run_until(max(sim.now, scenario.end_s * step / PROGRESS_STEPS))
+            if on_progress is not None:
+                on_progress(sim.now / scenario.end_s)
+    finally:
+        if files is not None:
+            files.close()
+    cpu_s = time.process_time() - begin
+    measured = measure(
+        scenario,
+        sim,
+        stage.subscriptions,
+        stage.happenings,
+        control_bytes=sim.control_bytes() - bytes_before[0],
+        data_bytes=sim.data_bytes() - bytes_before[1],
+    )
+    return RunResult(job.variant, job.seed, measured, sim.events, sim.trace_hash(), cpu_s)
+
+
+class Stage:
+    """The simulator with a scenario's peers, traffic and happenings on it."""
+
+    def __init__(
+        self, job: Job, layout: Layout, on_record: Callable[[LogRecord], None] | None = None
+    ) -> None:
+        self._scenario = scenario = job.scenario
+        self._layout = layout
+        self.happenings = timeline(scenario, layout, job.seed)
+        self.subscriptions: list[tuple[str, SimSubscription]] = []
+        """With the names that results call them by."""
+        self._disturbances = Disturbances(layout)
+        self.sim = sim = Simulator(
+            job.seed, check=job.check, default=layout.default, keep_messages=False, on_record=on_record
+        )
+        for (source, target), conditions in layout.conditions.items():
+            sim.set_conditions(source, target, conditions)
+        for place in layout.places:
+            sim.add_peer(
+                place.name,
+                config=layout.config(place.name, job.variant),
+                seeds=place.dials,
+                clock_offset_s=place.clock_offset_s,
+            )
+        for subscription in scenario.subscriptions:
+            self._plan_subscription(subscription)
+        for flow in scenario.flows:
+            self._plan_flow(flow)
+        for number, happening in enumerate(self.happenings):
+            sim.at(happening.at_s, lambda number=number, what=happening: self._begin(number, what))  # type: ignore[misc]
+            if happening.until_s is not None:
+                sim.at(happening.until_s, lambda number=number, what=happening: self._end(number, what))  # type: ignore[misc]
+
+    # Traffic
+
+    def _plan_subscription(self, table: Subscription) -> None:
+        for peer in self._layout.peers(table.peer):
+            for pattern in table.patterns:
+                self._plan_one(peer, pattern, table)
+
+    def _plan_one(self, peer: str, pattern: str, table: Subscription) -> None:
+        sim = self.sim
+
+        def begin() -> None:
+            if not sim.peer(peer).is_running:
+                return
+            made = sim.subscribe(peer, pattern)
+            self.subscriptions.append((table.name or peer, made))
+            if table.stop_s is not None:
+                sim.at(table.stop_s, lambda: end(made))
+
+        def end(made: SimSubscription) -> None:
+            if sim.peer(peer).is_running:
+                sim.unsubscribe(made)
+
+        if table.start_s > 0:
+            sim.at(table.start_s, begin)
+        else:
+            begin()
+
+    def _plan_flow(self, table: Flow) -> None:
+        run = self._scenario.run
+        start = run.warmup_s if table.start_s is None else table.start_s
+        stop = run.duration_s if table.stop_s is None else min(table.stop_s, run.duration_s)
+        for peer in self._layout.peers(table.peer):
+            self.sim.flow(
+                peer,
+                table.topic,
+                rate=table.rate_per_s,
+                size=table.size_bytes,
+                start=start,
+                stop=stop,
+                deadline_s=(table.deadline_ms or 0.0) / 1e3,
+            )
+
+    # What happens
+
+    def _begin(self, number: int, happening: Happening) -> None:
+        sim = self.sim
+        if happening.do in LinkHappenings:
+            self._apply(self._disturbances.begin(number, happening))
+        elif happening.do == "partition":
+            sim.partition(*happening.groups)
+        elif happening.do == "heal":
+            sim.heal()
+        for name in happening.peers:
+            state = sim.peer(name).state.value
+            if happening.do == "crash" and state != "crashed":
+                sim.crash(name, reset=happening.reset)
+            elif happening.do == "restart" and state == "crashed":
+                sim.restart(name)
+            elif happening.do == "pause" and state == "running":
+                sim.pause(name)
+            elif happening.do == "resume" and state == "paused":
+                sim.resume(name)
+            elif happening.do == "leave" and state == "running":
+                sim.leave(name)
+
+    def _end(self, number: int, happening: Happening) -> None:
+        sim = self.sim
+        if happening.ways:
+            self._apply(self._disturbances.end(number, happening))
+        elif happening.groups:
+            sim.heal()
+        for name in happening.peers:
+            state = sim.peer(name).state.value
+            if happening.do == "crash" and state == "crashed":
+                sim.restart(name)
+            elif happening.do == "pause" and state == "paused":
+                sim.resume(name)
+
+    def _apply(self, changed: Changed) -> None:
+        for (source, target), conditions in changed.items():
+            self.sim.set_conditions(source, target, conditions)

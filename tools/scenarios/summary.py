@@ -1,0 +1,110 @@
+"""Several runs of a scenario as one object: shares, percentiles, totals by variant and by pair."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from anabranch.tools.scenarios.measuring import BINS_PER_S, PairCounts
+from anabranch.tools.scenarios.schema import Scenario
+from anabranch.tools.scenarios.simulating import RunResult
+
+PERCENTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999, "max": 1.0}
+
+Summary = dict[str, Any]
+
+
+def summarize(scenario: Scenario, results: Sequence[RunResult], wall_s: float) -> Summary:
+    """What `anabranch sim --json` prints. Shares are fractions; all but `performance` repeats exactly."""
+    variants = {
+        variant: _variant([result for result in results if result.variant == variant])
+        for variant in dict.fromkeys(result.variant for result in results)
+    }
+    events = sum(result.events for result in results)
+    cpu_s = sum(result.cpu_s for result in results)
+    return {
+        "scenario": scenario.name,
+        "seed": min(result.seed for result in results),
+        "runs": len({result.seed for result in results}),
+        "simulated_s": scenario.end_s,
+        "variants": variants,
+        "performance": {
+            "events": events,
+            "events_per_s": round(events / cpu_s) if cpu_s else 0,
+            "wall_s": round(wall_s, 3),
+        },
+    }
+
+
+def _variant(results: list[RunResult]) -> Summary:
+    pairs: dict[str, PairCounts] = {}
+    for result in results:
+        for key, counts in result.measured.pairs.items():
+            pairs.setdefault(key, PairCounts()).add(counts)
+    total = PairCounts()
+    for counts in pairs.values():
+        total.add(counts)
+    measured = [result.measured for result in results]
+    seconds = sum(each.measured_s for each in measured)
+    rerouted = [took for each in measured for fault in each.happenings for took in fault.rerouted_s]
+    return {
+        **_counts(total),
+        "data_bytes": sum(each.data_bytes for each in measured),
+        "control_bytes_per_s": round(sum(each.control_bytes for each in measured) / seconds, 1),
+        "reroute_s": _reroutes(rerouted),
+        "pairs": {key: _counts(pairs[key]) for key in sorted(pairs)},
+        "events": [
+            {
+                "run_seed": result.seed,
+                "at_s": fault.at_s,
+                "do": fault.do,
+                "what": fault.what,
+                "again_s": {pair: _rounded(took) for pair, took in sorted(fault.again_s.items())},
+            }
+            for result in results
+            for fault in result.measured.happenings
+        ],
+        "traces": [
+            {"seed": result.seed, "events": result.events, "hash": result.trace_hash} for result in results
+        ],
+    }
+
+
+def _counts(counts: PairCounts) -> Summary:
+    lost = counts.published - counts.delivered
+    return {
+        "published": counts.published,
+        "delivered": counts.delivered,
+        "loss": round(lost / counts.published, 6) if counts.published else 0.0,
+        "late_share": round(counts.late / counts.delivered, 6) if counts.delivered else 0.0,
+        "latency_ms": _latencies(counts.latencies),
+        "switches": counts.switches,
+    }
+
+
+def _latencies(bins: dict[int, int]) -> Summary:
+    """Percentiles by nearest rank; None where nothing was delivered."""
+    total = sum(bins.values())
+    found: Summary = dict.fromkeys(PERCENTILES)
+    below = 0
+    waiting = iter(PERCENTILES.items())
+    name, share = next(waiting)
+    for number in sorted(bins):
+        below += bins[number]
+        while below >= share * total:
+            found[name] = round(number * 1000 / BINS_PER_S, 2)
+            name, share = next(waiting, ("", 2.0))
+    return found
+
+
+def _reroutes(times: Iterable[float | None]) -> Summary:
+    """How long flows took to deliver again after a fault on their path; `never` counts those that did not."""
+    everything = list(times)
+    took = sorted(each for each in everything if each is not None)
+    found: Summary = {"count": len(everything), "never": len(everything) - len(took)}
+    for name in ("p50", "p99", "max"):
+        rank = max(0, -int(-PERCENTILES[name] * len(took) // 1) - 1)
+        found[name] = _rounded(took[rank]) if took else None
+    return found
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 4)

@@ -1,0 +1,1 @@
+"""Emulated networks for peers on one machine."""

@@ -1,0 +1,390 @@
+"""The public face: a peer of the mesh in this process."""
+
+import asyncio
+import ipaddress
+import random
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from anabranch.overlay.actions import Deliver
+from anabranch.overlay.addresses import Address, parse_address
+from anabranch.overlay.config import Config
+from anabranch.overlay.counters import Counters
+from anabranch.overlay.errors import ClosedError, UsageError
+from anabranch.overlay.identifiers import PeerId, SubscriptionId
+from anabranch.overlay.node import Node
+from anabranch.overlay.patterns import check_pattern, check_topic
+from anabranch.overlay.qos import Overflow, Role
+from anabranch.transport.beacons import Beacon
+from anabranch.transport.logwriter import LogWriter
+from anabranch.transport.publisher import Publisher
+from anabranch.transport.shell import Shell
+from anabranch.transport.subscription import QUEUE_MAX, Callback, Subscription
+
+CLOSE_DEADLINE_S = 2.0
+TOPIC_PUBLISHERS_MAX = 256
+"""Publishers that `Peer.put` keeps open for topics it was used with."""
+
+
+class Peer:
+    """One peer of a mesh.
+
+        async with Peer("tower-7", listen="tcp://127.0.0.1:7400", join=["tcp://10.0.0.2:7400"]) as peer:
+            ...
+
+    `listen`: addresses to accept links on (`tcp://HOST:PORT`, port 0 for any free one, or `ipc://PATH`).
+    `join`: addresses of peers of the mesh; one that answers is enough, it tells of the others.
+    `advertise`: addresses to tell the mesh instead of the bound ones (behind NAT, or with a wildcard).
+    `beacon`: a UDP multicast group (`udp://239.192.7.40:7400`) to find neighbours by, `beacon_unicast` the
+    hosts to ask where multicast does not reach.
+    `log_dir`: where to write probe, link, route and delivery records; None writes none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        listen: str | Sequence[str] = (),
+        join: str | Sequence[str] = (),
+        advertise: str | Sequence[str] = (),
+        config: Config | None = None,
+        beacon: str | None = None,
+        beacon_unicast: Sequence[str] = (),
+        log_dir: str | Path | None = None,
+    ) -> None:
+        self.name = PeerId.parse(name)
+        self.config = config or Config()
+        self.addresses: list[str] = []
+        """Where this peer accepts links, with real ports; filled when it is entered."""
+        self._listen = [parse_address(text) for text in _texts(listen)]
+        self._join = [str(_dialable(text)) for text in _texts(join)]
+        self._advertise = [str(_dialable(text)) for text in _texts(advertise)]
+        if beacon_unicast and not beacon:
+            raise UsageError(
+                f"beacon_unicast = {list(beacon_unicast)}: name the group as well, as in "
+                "beacon='udp://239.192.7.40:7400'; unicast beacons arrive at its port"
+            )
+        self._beacon_group = beacon or ""
+        self._beacon_unicast = list(beacon_unicast)
+        self._log_dir = Path(log_dir) if log_dir is not None else None
+        if self.config.role is Role.CLIENT and (self._listen or not (self._join or beacon)):
+            raise UsageError(f"client {name!r}: a light client takes join= addresses and does not listen")
+        self._shell: Shell | None = None
+        self._node: Node | None = None
+        self._writer: LogWriter | None = None
+        self._beacon: Beacon | None = None
+        self._subscriptions: dict[SubscriptionId, Subscription] = {}
+        self._publishers: dict[str, Publisher] = {}
+        self._changed = asyncio.Event()
+        self._was_opened = False
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Bind, dial, begin. Links come up on their own afterwards; see `wait_for_links`."""
+        if self._was_opened:
+            raise UsageError(f"peer {self.name} was opened before: make a new Peer")
+        self._was_opened = True
+        epoch = time.time_ns() // 1000
+        if self._log_dir is not None:
+            offset_us = epoch - int(time.monotonic() * 1e6)
+            self._writer = LogWriter(self._log_dir, str(self.name), wall_offset_us=offset_us)
+        node = Node(
+            self.name,
+            self.config,
+            epoch=epoch,
+            rng=random.Random(secrets.randbits(64)),  # noqa: S311 - spreads load, guards nothing
+            seeds=self._join,
+            addresses=(),
+        )
+        self._node = node
+        write = self._writer.write if self._writer is not None else None
+        shell = self._shell = Shell(node, self._deliver, self._notify, write)
+        try:
+            self.addresses = shell.listen(self._listen)
+            node.set_addresses(self._advertise or _advertisable(self.addresses))
+            shell.start()
+            if self._beacon_group:
+                self._beacon = self._make_beacon(node)
+                await self._beacon.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Say farewell, flush, free everything; within about two seconds. Calling it again does nothing."""
+        shell, self._shell = self._shell, None
+        if shell is None:
+            return
+        if self._beacon is not None:
+            await self._beacon.close()
+        await shell.close(CLOSE_DEADLINE_S)
+        for subscription in list(self._subscriptions.values()):
+            subscription.close()
+        if self._writer is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._writer.close)
+        self._notify()
+
+    async def publisher(
+        self, topic: str, *, deadline: float | None = None, overflow: str | Overflow = Overflow.BLOCK
+    ) -> Publisher:
+        """A publisher of one topic.
+
+        `deadline`: seconds from put to arrival; later messages are marked `late` at the receiver.
+        `overflow`: `block` makes `put` wait while a link on the way has no room but makes progress;
+        otherwise it never waits, and what finds no room is dropped and counted (`dropped.queue_full`).
+        """
+        shell = self._running()
+        if deadline is not None and not 0 < deadline < 4000:
+            raise UsageError(f"deadline = {deadline}: seconds, above 0 and below 4000")
+        outlet = shell.node.open_publisher(topic, time.monotonic(), deadline or 0.0)
+        return Publisher(self, shell, outlet, _overflow(overflow))
+
+    async def put(self, topic: str, payload: object) -> None:
+        """Publish once. For a topic that is published to often, keep a `publisher`."""
+        publisher = self._publishers.get(topic)
+        if publisher is None:
+            if len(self._publishers) >= TOPIC_PUBLISHERS_MAX:
+                self._publishers.pop(next(iter(self._publishers))).close()
+            publisher = self._publishers[topic] = await self.publisher(topic)
+        await publisher.put(payload)
+
+    def subscribe(
+        self,
+        pattern: str,
+        *,
+        callback: Callback | None = None,
+        queue_max: int = QUEUE_MAX,
+        overflow: str | Overflow = Overflow.DROP_OLDEST,
+    ) -> Subscription:
+        """Want every topic that matches (`*` one level, `**` any number).
+
+        `callback`, plain or async, is called for each message, one at a time; otherwise iterate. The queue
+        holds `queue_max` messages; then `drop_oldest`, `drop_newest`, or `block`: publishers that block
+        are asked to pause, and this peer stops reading as long as the application goes on taking messages;
+        once it takes none for 0.3 s, what comes beyond twice the queue is dropped, the newest first.
+        """
+        shell = self._running()
+        policy = _overflow(overflow)
+        check_pattern(pattern)
+        subscription_id = shell.node.subscribe(pattern, time.monotonic())
+        host = _Host(self._subscriptions, shell)
+        try:
+            subscription = Subscription(host, subscription_id, pattern, queue_max, policy, callback)
+        except UsageError:
+            shell.node.unsubscribe(subscription_id, time.monotonic())
+            raise
+        self._subscriptions[subscription_id] = subscription
+        shell.turn()
+        return subscription
+
+    def subscribers(self, topic: str) -> tuple[str, ...]:
+        """The peers that want a topic and can be reached now, this one included."""
+        return self._running().node.destinations(check_topic(topic))
+
+    async def wait_for_subscribers(
+        self, topic: str, count: int = 1, *, timeout: float | None = None
+    ) -> tuple[str, ...]:
+        """Until at least `count` peers want a topic; who they are. TimeoutError names what was there."""
+        check_topic(topic)
+        await self._until(
+            lambda: len(self.subscribers(topic)) >= count,
+            timeout,
+            lambda: f"{count} subscribers of {topic!r}: there are {_listed(self.subscribers(topic))}",
+        )
+        return self.subscribers(topic)
+
+    async def wait_for_links(self, count: int = 1, *, timeout: float | None = None) -> None:
+        """Until this peer has at least `count` links."""
+        node = self._running().node
+        await self._until(
+            lambda: len(node.links.by_peer) >= count,
+            timeout,
+            lambda: f"{count} links: there are {_listed(node.links.by_peer)}",
+        )
+
+    async def wait_for_peers(self, *names: str, timeout: float | None = None) -> None:
+        """Until all of these peers can be reached."""
+        node = self._running().node
+        await self._until(
+            lambda: node.reachable() >= set(names),
+            timeout,
+            lambda: f"peers: no path to {_listed(set(names) - node.reachable())}",
+        )
+
+    def set_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Declare what this site is, for messages that select receivers by it; replaces earlier ones."""
+        shell = self._running()
+        shell.node.set_attributes(attributes, time.monotonic())
+        shell.turn()
+
+    def report(self) -> dict[str, object]:
+        """This peer's own view: links, routes, mesh, counters."""
+        return self._running().node.report(time.monotonic())
+
+    async def inspect(self, peer: str | None = None, *, timeout: float = 5.0) -> dict[str, object]:
+        """The view of a neighbour (by default the only one), as its own `report()` gives it."""
+        shell = self._running()
+        links = shell.node.links.by_peer
+        link = links.get(peer) if peer is not None else next(iter(links.values()), None)
+        if link is None:
+            raise UsageError(f"no link to {peer!r}: one of {', '.join(links) or 'none'}")
+        token = secrets.randbits(62)
+        future = shell.reports[token] = asyncio.get_running_loop().create_future()
+        try:
+            shell.node.inspect(link.id, token, time.monotonic())
+            shell.turn()
+            document = await asyncio.wait_for(future, timeout)
+        finally:
+            shell.reports.pop(token, None)
+        view: dict[str, object] = msgspec.json.decode(document)
+        return view
+
+    @property
+    def counters(self) -> Counters:
+        """What happened how often, drops by reason included."""
+        if self._node is None:
+            return Counters()
+        if self._writer is not None:
+            self._node.counters["records_dropped"] = self._writer.dropped
+        return self._node.counters
+
+    # Inside
+
+    def _running(self) -> Shell:
+        if self._shell is None:
+            opening = f'async with Peer("{self.name}", ...)'
+            state = "is closed" if self._was_opened else f"is not open: {opening}"
+            raise ClosedError(f"peer {self.name} {state}")
+        self._shell.gate.check()
+        return self._shell
+
+    def _deliver(self, action: Deliver) -> None:
+        for subscription_id in action.subscriptions:
+            subscription = self._subscriptions.get(subscription_id)
+            if subscription is not None:
+                subscription.offer(action.run)
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _until(
+        self, condition: Callable[[], bool], timeout: float | None, awaited: Callable[[], str]
+    ) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                while not condition():
+                    await self._changed.wait()
+                    self._running()
+        except TimeoutError:
+            raise TimeoutError(f"waited {timeout} s for {awaited()}") from None
+
+    def _make_beacon(self, node: Node) -> Beacon:
+        def found(peer: str, addresses: list[str]) -> None:
+            if self._shell is not None and peer not in node.links.by_peer:
+                node.found(addresses, time.monotonic())
+                self._shell.turn()
+
+        return Beacon(
+            self._beacon_group,
+            name=str(self.name),
+            instance=node.identity.instance,
+            addresses=lambda: self._advertise or _advertisable(self.addresses),
+            on_found=found,
+            unicast=self._beacon_unicast,
+        )
+
+
+class _Host:
+    """What a subscription needs of its peer (see `subscription.Host`)."""
+
+    def __init__(self, subscriptions: dict[SubscriptionId, Subscription], shell: Shell) -> None:
+        self.counters = shell.node.counters
+        self._subscriptions = subscriptions
+        self._shell = shell
+        self._wiring = shell.wiring
+
+    def forget_subscription(self, subscription: SubscriptionId) -> None:
+        if self._subscriptions.pop(subscription, None) is not None and not self._shell.gate.shut:
+            self._shell.node.unsubscribe(subscription, time.monotonic())
+            self._shell.turn()
+
+    def pause_reading(self, seconds: float) -> None:
+        self._wiring.pause_reading(self, seconds)
+
+    def resume_reading(self) -> None:
+        self._wiring.resume_reading(self)
+
+    def application_backlog(self, path: tuple[str, ...], backlog_s: float) -> None:
+        self._shell.node.application_backlog(path, backlog_s, time.monotonic())
+        self._shell.turn_soon()
+
+
+class Client(Peer):
+    """A light client: the API of a peer without routing duties.
+
+    It attaches to one of the `join` addresses, and moves to another (of those, or of peers it heard of)
+    when that peer is gone.
+    """
+
+    def __init__(self, name: str, *, join: str | Sequence[str], config: Config | None = None) -> None:
+        super().__init__(name, join=join, config=(config or Config()).replace(role=Role.CLIENT))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def _texts(value: str | Sequence[str]) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _dialable(text: str) -> Address:
+    address = parse_address(text)
+    if address.is_wildcard or (address.scheme == "tcp" and address.port == 0):
+        raise UsageError(f"address {text!r} cannot be dialled: name one host and its port")
+    return address
+
+
+def _overflow(value: str | Overflow) -> Overflow:
+    try:
+        return Overflow(value)
+    except ValueError:
+        raise UsageError(f"overflow = {value!r}: one of {', '.join(Overflow)}") from None
+
+
+def _advertisable(bound: list[str]) -> list[str]:
+    """The bound addresses, wildcards replaced by this host's own address."""
+    addresses = []
+    for text in bound:
+        address = parse_address(text)
+        if address.is_wildcard:
+            address = address.with_host(_own_host(6 if ":" in address.host else 4))
+        addresses.append(str(address))
+    return addresses
+
+
+def _own_host(version: int) -> str:
+    """The address this host would use to reach others; looked up without sending anything."""
+    family, target = (socket.AF_INET6, "2001:db8::1") if version == 6 else (socket.AF_INET, "192.0.2.1")
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((target, 9))
+            return str(ipaddress.ip_address(probe.getsockname()[0]))
+        except OSError:
+            return "::1" if version == 6 else "127.0.0.1"

@@ -1,0 +1,115 @@
+"""A publisher: `put` is an append on the hot path; everything else happens once per bundle."""
+
+import asyncio
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from anabranch.overlay.codec import encode_payload
+from anabranch.overlay.errors import ClosedError, DropReason, UsageError
+from anabranch.overlay.publishing import MESSAGE_BYTES, Outlet
+from anabranch.overlay.qos import Overflow
+from anabranch.overlay.queues import ONE_FRAME_MAX_BYTES
+
+if TYPE_CHECKING:
+    from anabranch.transport.peer import Peer
+    from anabranch.transport.shell import Shell
+
+
+class Publisher:
+    """Publishes to one topic. Made by `Peer.publisher`; messages of one publisher stay in order."""
+
+    __slots__ = (
+        "_bundle_max",
+        "_closed",
+        "_gate",
+        "_inline_max",
+        "_outlet",
+        "_overflow",
+        "_peer",
+        "_shell",
+        "topic",
+    )
+
+    def __init__(self, peer: "Peer", shell: "Shell", outlet: Outlet, overflow: Overflow) -> None:
+        config = shell.node.config
+        self.topic = outlet.topic
+        self._peer = peer
+        self._shell = shell
+        self._gate = shell.gate
+        self._outlet = outlet
+        self._overflow = overflow
+        self._bundle_max = config.bundle_max_bytes
+        self._inline_max = min(config.inline_max_bytes, config.bundle_max_bytes // 2)
+        self._closed = False
+
+    async def put(self, payload: object) -> None:
+        """Publish bytes, or a value that msgpack can carry (None, numbers, texts, lists, maps, structs).
+
+        Returns when the message has been taken; with overflow `block` it waits while a link on its way, or a
+        subscriber that blocks, makes progress but has no room. Messages that nobody wants, or that cannot be
+        sent to those who do, are counted and dropped.
+        """
+        outlet = self._outlet
+        if type(payload) is bytes:
+            size = len(payload)
+        else:
+            payload, size = encode_payload(payload)
+        payloads = outlet.payloads
+        if payloads and size <= self._inline_max and not self._gate.shut:
+            # Not the first of this turn: it leaves with the others.
+            payloads.append(payload)
+            size += outlet.bytes + MESSAGE_BYTES
+            outlet.bytes = size
+            if size < self._bundle_max:
+                return
+            is_full = True
+        elif (
+            size <= ONE_FRAME_MAX_BYTES
+            and not self._gate.shut
+            and not self._closed
+            and self._shell.express(outlet, payload)
+        ):
+            return
+        else:
+            self._put_first(payload, size)
+            is_full = outlet.bytes >= self._bundle_max
+        if self._shell.published(outlet, is_full) and self._overflow is Overflow.BLOCK:
+            await self._shell.wait_for_room(outlet)
+        elif is_full:
+            await asyncio.sleep(0)  # let the loop read and breathe
+
+    def put_nowait(self, payload: object) -> bool:
+        """Publish without waiting; False when a link is congested (the message was taken all the same)."""
+        payload, size = encode_payload(payload)
+        self._put_first(payload, size)
+        return not self._shell.published(self._outlet, self._outlet.bytes >= self._bundle_max)
+
+    def close(self) -> None:
+        """What was put still leaves; further puts raise."""
+        if not self._closed:
+            self._closed = True
+            if not self._gate.shut:
+                self._shell.node.close_publisher(self._outlet, time.monotonic())
+                self._shell.turn()
+
+    async def __aenter__(self) -> "Publisher":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _put_first(self, payload: object, size: int) -> None:
+        self._gate.check()
+        if self._closed:
+            raise ClosedError(f"publisher of {self.topic!r} is closed")
+        limit = self._shell.node.config.payload_max_bytes
+        if size > limit:
+            self._shell.node.counters.drop(DropReason.OVERSIZED)
+            raise UsageError(
+                f"payload of {size} B for {self.topic!r}: payload_max_bytes = {limit}; "
+                "send it in parts, or raise the limit on every peer"
+            )
+        self._shell.node.publish(self._outlet, payload, size, time.monotonic())

@@ -1,0 +1,155 @@
+"""A simulated peer: its faults, and the application on it. `shell.py` runs its node."""
+
+from collections.abc import Container, Mapping, Sequence
+from math import inf
+
+from anabranch.overlay.codec import encode_payload
+from anabranch.overlay.errors import UsageError
+from anabranch.overlay.publishing import Outlet
+from anabranch.overlay.qos import Role
+from anabranch.transport.simulator.ledger import Published, SimSubscription
+from anabranch.transport.simulator.shell import PeerState, Shell
+from anabranch.transport.simulator.trace import TraceKind
+
+
+class SimPeer(Shell):
+    """One peer. Made by `Simulator.add_peer`; its counters say what it sent."""
+
+    # Faults
+
+    def start(self, time: float) -> None:
+        """The process starts; the application makes its subscriptions again."""
+        if self.state is not PeerState.CRASHED:
+            raise UsageError(f"peer {self.name!r} is {self.state.value}: only a crashed one can be restarted")
+        if self.incarnation:
+            self.node = self._new_node()
+        self.incarnation += 1
+        self.state = PeerState.RUNNING
+        self.is_gone = False
+        again = list(self.subscriptions.values())
+        self.subscriptions.clear()
+        self._note(time, TraceKind.FAULT)
+        local = self.clock(time)
+        self.node.start(local)
+        for subscription in again:
+            self.subscriptions[self.node.subscribe(subscription.pattern, local)] = subscription
+            subscription.begin(time)
+        self.turn(time)
+
+    def crash(self, time: float, reset: bool) -> None:
+        """The process ends, no farewell. With `reset` its host lives on and closes its links."""
+        if self.state is PeerState.CRASHED:
+            raise UsageError(f"peer {self.name!r} crashed already")
+        self._note(time, TraceKind.FAULT)
+        self.state = PeerState.CRASHED
+        self.incarnation += 1
+        self.is_gone = not reset
+        self._backlog.clear()
+        self._outlets.clear()
+        self._calls.clear()
+        for wire in list(self.links.values()):
+            wire.back.is_open = False
+            if reset:
+                self._connections.close(wire, time)
+            else:
+                self._connections.vanish(wire)
+        self.links.clear()
+        self._timer_at = inf
+        for subscription in self.subscriptions.values():
+            subscription.end(time)
+
+    def pause(self, time: float) -> None:
+        """The process stands still, as after SIGSTOP; what arrives waits."""
+        if self.state is not PeerState.RUNNING:
+            raise UsageError(f"peer {self.name!r} is {self.state.value}: only a running one can be paused")
+        self._note(time, TraceKind.FAULT)
+        self.state = PeerState.PAUSED
+
+    def resume(self, time: float) -> None:
+        """The process goes on, and first reads what waited."""
+        if self.state is not PeerState.PAUSED:
+            raise UsageError(f"peer {self.name!r} is {self.state.value}: only a paused one can be resumed")
+        self._note(time, TraceKind.FAULT)
+        self.state = PeerState.RUNNING
+        backlog, self._backlog = self._backlog, []
+        for handler, subject, detail in backlog:
+            handler(time, subject, detail)
+        for wire in list(self.links.values()):
+            wire.back.unread = 0
+            wire.back.source.pump(time, wire.back)
+        self.turn(time)
+
+    # Its application
+
+    def subscribe(self, subscription: SimSubscription, time: float) -> None:
+        """The application wants a pattern."""
+        local = self.application_step(time)
+        self.subscriptions[self.node.subscribe(subscription.pattern, local)] = subscription
+        subscription.begin(time)
+        self.turn(time)
+
+    def unsubscribe(self, subscription: SimSubscription, time: float) -> None:
+        """The application no longer wants it."""
+        local = self.application_step(time)
+        for number, known in list(self.subscriptions.items()):
+            if known is subscription:
+                del self.subscriptions[number]
+                subscription.end(time)
+                self.node.unsubscribe(number, local)
+        self.turn(time)
+
+    def publish(self, topic: str, payloads: Sequence[object], deadline_s: float, time: float) -> None:
+        """The application puts messages, all within one turn of its loop."""
+        local = self.application_step(time)
+        outlet, published = self._outlets.get((topic, deadline_s)) or self._open(topic, deadline_s, local)
+        node, ledger = self.node, self._ledger
+        for payload in payloads:
+            encoded, size = encode_payload(payload)
+            if size > self.config.payload_max_bytes:
+                raise UsageError(
+                    f"payload of {size} bytes: payload_max_bytes = {self.config.payload_max_bytes} at most"
+                )
+            ledger.put(published, payload, time)
+            node.publish(outlet, encoded, size, local)
+        node.flush(local)
+        self.turn(time)
+
+    def _open(self, topic: str, deadline_s: float, local: float) -> tuple[Outlet, Published]:
+        outlet = self.node.open_publisher(topic, local, deadline_s)
+        published = self._ledger.open(
+            self.name, outlet.publisher, self.incarnation, topic, outlet.next_sequence, deadline_s
+        )
+        self._outlets[topic, deadline_s] = outlet, published
+        return outlet, published
+
+    def application_step(self, time: float) -> float:
+        """The application does something; what its peer's clock shows."""
+        if self.state is not PeerState.RUNNING:
+            raise UsageError(f"peer {self.name!r} is {self.state.value}: its application can do nothing")
+        self._note(time, TraceKind.APPLICATION)
+        return self.clock(time)
+
+    def leave(self, time: float) -> None:
+        """The application closes its peer in order: farewells, then the process ends."""
+        local = self.application_step(time)
+        self.node.leave(local)
+        self.turn(time)
+        self.crash(time, reset=True)
+
+    # Looking
+
+    def patterns(self) -> frozenset[str]:
+        """What its application wants."""
+        return frozenset(subscription.pattern for subscription in self.subscriptions.values())
+
+    def knows(self, wanted: Mapping[str, frozenset[str]]) -> bool:
+        """Whether it can route to all these peers and knows that they want exactly this."""
+        node = self.node
+        if self.config.role is Role.CLIENT:
+            reached: Container[str] = wanted if node.links.by_peer else ()
+        else:
+            reached = node.routes.reachable()
+        return all(
+            name == self.name or (name in reached and node.interests.patterns_of(name) == patterns)
+            for name, patterns in wanted.items()
+        )

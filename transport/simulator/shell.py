@@ -1,0 +1,370 @@
+"""The shell around one simulated node: input in, turn, actions out."""
+
+import enum
+from collections.abc import Callable, Sequence
+from heapq import heappush
+from math import inf
+from typing import Any
+
+from anabranch.overlay.actions import Action, CloseLink, Deliver, Dial, SendBundle, SendControl, Write
+from anabranch.overlay.codec import Frame
+from anabranch.overlay.config import Config
+from anabranch.overlay.errors import DropReason
+from anabranch.overlay.identifiers import LinkId, PeerId, SubscriptionId
+from anabranch.overlay.node import Node
+from anabranch.overlay.publishing import Outlet
+from anabranch.overlay.qos import Role
+from anabranch.overlay.queues import OutBundle
+from anabranch.overlay.records import LogRecord
+from anabranch.transport.simulator.connections import Connections
+from anabranch.transport.simulator.engine import Engine, Handler
+from anabranch.transport.simulator.ledger import Delivery, Ledger, Published, SimSubscription
+from anabranch.transport.simulator.trace import FOLD_AT_PARTS, HEAD, TraceKind
+from anabranch.transport.simulator.wires import UNREAD_MAX_BYTES, Wire, total_size
+
+EPOCH_BASE_US = 1_600_000_000_000_000
+"""Epochs look like those of a wall clock, so that nothing depends on their being small."""
+TIMER_ROUNDING_S = 1e-6
+"""Adding and taking off a clock's offset may leave a timer this much early."""
+
+_pack_head = HEAD.pack
+_KIND_BUNDLE = 1
+
+
+class PeerState(enum.Enum):
+    """What a simulated process does."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    CRASHED = "crashed"
+
+
+class Shell:
+    """One process with its node, its links and its timer."""
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        config: Config,
+        seeds: Sequence[str],
+        clock_offset_s: float,
+        engine: Engine,
+        connections: Connections,
+        ledger: Ledger,
+        on_record: Callable[[LogRecord], None] | None,
+    ) -> None:
+        self.name = name
+        self.number = number
+        self.config = config
+        self.address = address_of(name)
+        self.state = PeerState.CRASHED
+        self.incarnation = 0
+        """Odd while it runs: every start and every crash adds one."""
+        self.is_gone = False
+        """Crashed together with its host: nothing answers there, not even a refusal."""
+        self.clock_offset_s = clock_offset_s
+        """What its clock shows at virtual time 0."""
+        self.control_bytes = 0
+        self.data_bytes = 0
+        self.frames_sent = 0
+        self.links: dict[LinkId, Wire] = {}
+        self.queue_max = config.link_queue_max_bytes
+        self._high_water = config.link_queue_max_bytes // 8
+        self.subscriptions: dict[SubscriptionId, SimSubscription] = {}
+        self._outlets: dict[tuple[str, float], tuple[Outlet, Published]] = {}
+        """Its application's publishers, by topic and deadline."""
+        self._seeds = tuple(seeds)
+        self._engine = engine
+        self._connections = connections
+        self._ledger = ledger
+        self._on_record = on_record
+        self._last_link = 0
+        self._timer_at = inf
+        self._clock = clock_offset_s
+        self._backlog: list[tuple[Handler, Any, Any]] = []
+        self._calls: list[tuple[Callable[[Delivery], None], Delivery]] = []
+        self.node = self._new_node()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it takes part."""
+        return self.state is PeerState.RUNNING
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether its address takes connections; a paused process does, its kernel sees to that."""
+        return self.state is not PeerState.CRASHED and self.config.role is not Role.CLIENT
+
+    def new_link(self) -> LinkId:
+        """A number for a link; none is used twice."""
+        self._last_link += 1
+        return LinkId(self._last_link)
+
+    def clock(self, time: float) -> float:
+        """What this peer's clock shows; never goes back."""
+        local = time + self.clock_offset_s
+        if local > self._clock:
+            self._clock = local
+            return local
+        return self._clock
+
+    # What happens to it: handlers of the engine, called as (time, subject, detail)
+
+    def receive(self, time: float, wire: Wire, frames: list[Frame]) -> None:
+        """A message arrives."""
+        if self.state is not PeerState.RUNNING or not wire.is_open:
+            self._receive_aside(time, wire, frames)
+            return
+        engine = self._engine
+        engine.events += 1
+        parts = engine.trace.parts
+        parts.append(_pack_head(time, 1, self.number, len(frames) & 0xFF))
+        parts += frames
+        if len(parts) > FOLD_AT_PARTS:
+            engine.trace.fold()
+        local = time + self.clock_offset_s
+        if local > self._clock:
+            self._clock = local
+        else:
+            local = self._clock
+        self.node.receive(wire.target_link, frames, local)
+        self.turn(time)
+
+    def timer(self, time: float, due: float, _: None) -> None:
+        """A timer may be due; it may also have been moved since."""
+        if due != self._timer_at:
+            return
+        self._timer_at = inf
+        if self.state is not PeerState.RUNNING:
+            return
+        local = self.clock(time)
+        wanted = self.node.next_timeout()
+        if wanted is not None and wanted - local < TIMER_ROUNDING_S:
+            self._note(time, TraceKind.TIMER)
+            if wanted > local:
+                local = self._clock = wanted
+            self.node.handle_timeout(local)
+            self.turn(time)
+        else:
+            self._arm(time)
+
+    def accept(self, time: float, wire: Wire, incarnation: int) -> None:
+        """Another peer connected."""
+        if self._waits(self.accept, wire, incarnation):
+            return
+        if incarnation != self.incarnation:
+            wire.is_open = False
+            self._receive_aside(time, wire, [])
+            return
+        link = self.new_link()
+        wire.target_link = wire.back.source_link = link
+        self.links[link] = wire.back
+        self._connections.accepted(wire)
+        self._note(time, TraceKind.OPENED)
+        self.node.link_opened(link, self.clock(time))
+        self.turn(time)
+
+    def dialled(self, time: float, wire: Wire, address: str) -> None:
+        """The connection that this peer dialled stands."""
+        if self._waits(self.dialled, wire, address):
+            return
+        self.links[wire.source_link] = wire
+        self._note(time, TraceKind.OPENED)
+        self.node.link_opened(wire.source_link, self.clock(time), address)
+        self.turn(time)
+
+    def dial_failed(self, time: float, address: str, incarnation: int) -> None:
+        """The connection that this peer dialled does not come about."""
+        if self._waits(self.dial_failed, address, incarnation) or incarnation != self.incarnation:
+            return
+        self._note(time, TraceKind.DIAL_FAILED)
+        self.node.dial_failed(address, self.clock(time))
+        self.turn(time)
+
+    def link_lost(self, time: float, wire: Wire, _: None) -> None:
+        """The other end of one of this peer's connections is closed."""
+        if self._waits(self.link_lost, wire, None) or self.links.get(wire.source_link) is not wire:
+            return
+        del self.links[wire.source_link]
+        wire.is_open = wire.back.is_open = False
+        self._connections.vanish(wire)
+        messages = wire.queue.clear()[1]
+        if messages:
+            self.node.counters.drop(DropReason.LINK_LOST, messages)
+        self._note(time, TraceKind.CLOSED)
+        self.node.link_closed(wire.source_link, self.clock(time))
+        self.turn(time)
+
+    def pump(self, time: float, wire: Wire, _: None = None) -> None:
+        """Send what the wire takes now."""
+        wire.pumping = False
+        queue = wire.queue
+        local = self.clock(time)
+        while wire.unread <= UNREAD_MAX_BYTES:
+            frames = queue.peek(local)
+            if frames is None:
+                self.node.link_backlog(wire.source_link, 0.0)
+                return
+            if wire.free_at > time:
+                if not wire.pumping:
+                    wire.pumping = True
+                    self._engine.at(wire.free_at, self.pump, wire)
+                return
+            queue.advance()
+            self._send(wire, frames, time)
+
+    # The turn that follows any input
+
+    def turn(self, time: float) -> None:
+        """Take the actions, send, re-arm the timer."""
+        node = self.node
+        for action in node.take_actions():
+            kind = type(action)
+            if kind is SendBundle:
+                self._queue_bundle(action.link, action.bundle, time)  # type: ignore[union-attr]
+            elif kind is Deliver:
+                self._deliver(action, time)  # type: ignore[arg-type]
+            elif kind is SendControl:
+                self._queue_control(action.link, action.frame, time)  # type: ignore[union-attr]
+            else:
+                self._act(action, time)
+        wanted = node.next_timeout()
+        if wanted is not None and wanted - self.clock_offset_s < self._timer_at:
+            self._arm(time)
+        engine = self._engine
+        if engine.check_every and engine.events % engine.check_every == 0:
+            node.check_invariants()
+        if self._calls:
+            calls, self._calls = self._calls, []
+            for callback, delivery in calls:
+                callback(delivery)
+
+    def _queue_control(self, link: LinkId, frame: bytes, time: float) -> None:
+        wire = self.links.get(link)
+        if wire is None:
+            return
+        if wire.is_plain and not wire.unread and not wire.queue:
+            self._send(wire, [frame], time)
+        elif wire.queue.put_control(frame):
+            self.pump(time, wire)
+        else:
+            self.node.counters.drop(DropReason.QUEUE_FULL)
+
+    def _queue_bundle(self, link: LinkId, bundle: OutBundle, time: float) -> None:
+        wire = self.links.get(link)
+        if wire is None:
+            self.node.counters.drop(DropReason.NO_LINK, bundle.messages or 1)
+            return
+        queue = wire.queue
+        if not queue.put_bundle(bundle):
+            self.node.counters.drop(DropReason.QUEUE_FULL, bundle.messages or 1)
+        elif queue.bytes > self._high_water and wire.conditions.rate_bytes_s is not None:
+            self.node.link_backlog(link, queue.bytes / wire.conditions.rate_bytes_s)
+            self.pump(time, wire)
+        elif len(queue) > 1 or wire.unread or wire.free_at > time:
+            self.pump(time, wire)
+        else:
+            frames = queue.peek(self.clock(time))
+            assert frames is not None
+            queue.advance()
+            self._send(wire, frames, time)
+
+    def _send(self, wire: Wire, frames: list[Frame], time: float) -> None:
+        head = frames[0]
+        size = len(head) if len(frames) == 1 else total_size(frames)
+        self.frames_sent += 1
+        if head[1] == _KIND_BUNDLE:
+            self.data_bytes += size
+        else:
+            self.control_bytes += size
+        engine = self._engine
+        if wire.is_plain:
+            arrives: float | None = time + wire.delay_s
+            if arrives < wire.last_arrival:  # type: ignore[operator]
+                arrives = wire.last_arrival
+            else:
+                wire.last_arrival = arrives  # type: ignore[assignment]
+        else:
+            arrives = wire.arrival(size, time, engine.network_rng)
+        if arrives is not None:
+            heappush(engine.heap, (arrives, next(engine.serial), wire.receive, wire, frames))
+
+    def _deliver(self, action: Deliver, time: float) -> None:
+        if self._on_record is not None:
+            self._on_record(self.node.delivery_record(action.run))
+        for number in action.subscriptions:
+            subscription = self.subscriptions[number]
+            deliveries = self._ledger.deliver(subscription, action.run, time)
+            callback = subscription.callback
+            if callback is not None:
+                self._calls += [(callback, delivery) for delivery in deliveries]
+
+    def _act(self, action: Action, time: float) -> None:
+        if isinstance(action, Dial):
+            self._connections.dial(self, action.address, time)
+        elif isinstance(action, CloseLink):
+            self._close(action.link, time)
+        elif isinstance(action, Write) and self._on_record is not None:
+            self._on_record(action.record)
+
+    def _close(self, link: LinkId, time: float) -> None:
+        wire = self.links.pop(link, None)
+        if wire is None:
+            return
+        wire.back.is_open = False
+        local = self.clock(time)
+        while (frames := wire.queue.peek(local)) is not None:
+            wire.queue.advance()
+            self._send(wire, frames, time)
+        self._connections.close(wire, time)
+
+    # Inside
+
+    def _arm(self, time: float) -> None:
+        wanted = self.node.next_timeout()
+        if wanted is not None:
+            due = wanted - self.clock_offset_s
+            self._timer_at = due if due > time else time
+            self._engine.at(self._timer_at, self.timer, self._timer_at)
+
+    def _receive_aside(self, time: float, wire: Wire, frames: list[Frame]) -> None:
+        """What arrives at a process that does not read, or at a connection that it closed."""
+        if wire.is_open and self.state is PeerState.PAUSED:
+            wire.unread += total_size(frames)
+            self._backlog.append((self.receive, wire, frames))
+        elif not self.is_gone:
+            self._connections.reset(wire, time)
+
+    def _waits(self, handler: Handler, subject: Any, detail: Any) -> bool:
+        if self.state is not PeerState.PAUSED:
+            return False
+        self._backlog.append((handler, subject, detail))
+        return True
+
+    def _note(self, time: float, kind: int) -> None:
+        engine = self._engine
+        engine.events += 1
+        parts = engine.trace.parts
+        parts.append(_pack_head(time, kind, self.number, 0))
+        if len(parts) > FOLD_AT_PARTS:
+            engine.trace.fold()
+
+    def _new_node(self) -> Node:
+        epoch = EPOCH_BASE_US + int(self._engine.now * 1e6) + self.incarnation
+        listening = self.config.role is not Role.CLIENT
+        node = Node(
+            PeerId.parse(self.name),
+            self.config,
+            epoch=epoch,
+            rng=self._engine.rng(f"node/{self.name}/{self.incarnation}"),
+            seeds=self._seeds,
+            addresses=(self.address,) if listening else (),
+        )
+        node.recording = self._on_record is not None
+        return node
+
+
+def address_of(name: str) -> str:
+    """Where a simulated peer can be dialled."""
+    return f"tcp://{name}:1"
