@@ -74,6 +74,8 @@ class Node:
         self._next_subscription = 1
         self.publish = parts.publishing.publish
         """Take one publication (`codec.encode_payload` made payload and size); it leaves with a flush."""
+        self.seal = parts.publishing.seal
+        """Let no outlet take another message without `publish`."""
         self.pause_until = parts.publishing.pause_until
         """Until when the publisher of an outlet shall wait, if it can."""
         self.express = parts.publishing.express

@@ -34,11 +34,10 @@ class Reach(msgspec.Struct, frozen=True):
 
 
 class Outlet:
-    """The core's side of one publisher. A shell may append to `payloads` directly while it is not empty,
-    adding its size and MESSAGE_BYTES to `bytes`; the first of a turn goes through `Node.publish`."""
+    """The core's side of one publisher. A shell may append to `payloads` directly while a payload is smaller
+    than `room`, and takes its size and MESSAGE_BYTES off; the first of a turn goes through `Node.publish`."""
 
     __slots__ = (
-        "bytes",
         "deadline_s",
         "deadline_us",
         "large",
@@ -47,6 +46,7 @@ class Outlet:
         "payloads",
         "publisher",
         "reach",
+        "room",
         "started_at",
         "topic",
     )
@@ -58,7 +58,8 @@ class Outlet:
         self.deadline_us = min(int(deadline_s * 1e6), MICROSECONDS_MAX)
         self.next_sequence = 0
         self.payloads: list[object] = []
-        self.bytes = 0
+        self.room = 0
+        """Bytes until the bundle is full; 0 or less also before the first message of a turn."""
         self.large: list[int] = []
         """Indexes of payloads that travel as frames of their own."""
         self.started_at = 0.0
@@ -114,11 +115,12 @@ class Publishing:
         """Take one publication; it leaves with the next flush."""
         if not outlet.payloads:
             outlet.started_at = now
+            outlet.room = self._bundle_max
             self._dirty.append(outlet)
         if size > self._inline_max:
             outlet.large.append(len(outlet.payloads))
         outlet.payloads.append(payload)
-        outlet.bytes += size + MESSAGE_BYTES
+        outlet.room -= size + MESSAGE_BYTES
 
     def express(self, outlet: Outlet, payload: object, now: float) -> SendBundle | None:
         """One publication that has nobody to wait for and one way to go; None when it must be `publish`ed."""
@@ -146,6 +148,11 @@ class Publishing:
         hops = reach.route.hops if reach.route is not None else ()
         own = self._congestion.pause_until(((self._me, self._me),)) if reach.subscriptions else 0.0
         return max(self._congestion.pause_until(hops), own)
+
+    def seal(self) -> None:
+        """No outlet takes another message without a look at whether it may."""
+        for outlet in self._dirty:
+            outlet.room = 0
 
     @property
     def has_unsent(self) -> bool:
@@ -179,8 +186,8 @@ class Publishing:
 
     def _empty(self, outlet: Outlet, actions: list[Action], now: float) -> _Parcel | None:
         """Deliver what an outlet holds to our own application; what is to leave for other peers."""
-        payloads, size, large = outlet.payloads, outlet.bytes, outlet.large
-        outlet.payloads, outlet.bytes = [], 0
+        payloads, size, large = outlet.payloads, self._bundle_max - outlet.room, outlet.large
+        outlet.payloads, outlet.room = [], 0
         count = len(payloads)
         first = outlet.next_sequence
         outlet.next_sequence = first + count

@@ -2,6 +2,7 @@
 
 import os
 import weakref
+from collections.abc import Callable
 
 from anabranch.overlay.errors import ClosedError
 
@@ -9,11 +10,12 @@ from anabranch.overlay.errors import ClosedError
 class Gate:
     """Shared by everything that belongs to one peer."""
 
-    __slots__ = ("__weakref__", "reason", "shut")
+    __slots__ = ("__weakref__", "_on_shut", "reason", "shut")
 
-    def __init__(self) -> None:
+    def __init__(self, on_shut: Callable[[], None] = lambda: None) -> None:
         self.shut = False
         self.reason = ""
+        self._on_shut = on_shut
         _open_gates.add(self)
 
     def close(self, reason: str) -> None:
@@ -21,6 +23,7 @@ class Gate:
         if not self.shut:
             self.shut, self.reason = True, reason
             _open_gates.discard(self)
+            self._on_shut()
 
     def check(self) -> None:
         """ClosedError if the peer is closed."""

@@ -20,7 +20,6 @@ class Publisher:
     """Publishes to one topic. Made by `Peer.publisher`; messages of one publisher stay in order."""
 
     __slots__ = (
-        "_bundle_max",
         "_closed",
         "_gate",
         "_inline_max",
@@ -39,7 +38,6 @@ class Publisher:
         self._gate = shell.gate
         self._outlet = outlet
         self._overflow = overflow
-        self._bundle_max = config.bundle_max_bytes
         self._inline_max = min(config.inline_max_bytes, config.bundle_max_bytes // 2)
         self._closed = False
 
@@ -55,25 +53,21 @@ class Publisher:
             size = len(payload)
         else:
             payload, size = encode_payload(payload)
-        payloads = outlet.payloads
-        if payloads and size <= self._inline_max and not self._gate.shut:
+        room = outlet.room - size
+        if room > 0 and size <= self._inline_max:
             # Not the first of this turn: it leaves with the others.
-            payloads.append(payload)
-            size += outlet.bytes + MESSAGE_BYTES
-            outlet.bytes = size
-            if size < self._bundle_max:
-                return
-            is_full = True
-        elif (
+            outlet.payloads.append(payload)
+            outlet.room = room - MESSAGE_BYTES
+            return
+        if (
             size <= ONE_FRAME_MAX_BYTES
             and not self._gate.shut
             and not self._closed
             and self._shell.express(outlet, payload)
         ):
             return
-        else:
-            self._put_first(payload, size)
-            is_full = outlet.bytes >= self._bundle_max
+        self._put_first(payload, size)
+        is_full = outlet.room <= 0
         if self._shell.published(outlet, is_full) and self._overflow is Overflow.BLOCK:
             await self._shell.wait_for_room(outlet)
         elif is_full:
@@ -83,7 +77,7 @@ class Publisher:
         """Publish without waiting; False when a link is congested (the message was taken all the same)."""
         payload, size = encode_payload(payload)
         self._put_first(payload, size)
-        return not self._shell.published(self._outlet, self._outlet.bytes >= self._bundle_max)
+        return not self._shell.published(self._outlet, self._outlet.room <= 0)
 
     def close(self) -> None:
         """What was put still leaves; further puts raise."""

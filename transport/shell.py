@@ -38,7 +38,7 @@ class Shell:
         on_write: Callable[[LogRecord], None] | None,
     ) -> None:
         self.node = node
-        self.gate = Gate()
+        self.gate = Gate(node.seal)
         self.reports: dict[int, asyncio.Future[bytes]] = {}
         """Inspections under way, by token."""
         self.received = node.receive

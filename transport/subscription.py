@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from itertools import count as counting
+from itertools import repeat
 from operator import length_hint
 from types import TracebackType
 from typing import Protocol
@@ -27,7 +28,6 @@ PATHS_MAX = 64
 """Publishers' paths that a blocking subscription remembers, to ask them for another pause."""
 HAND_MAX = 64
 """Messages that a loop over a subscription takes at once; the overflow policy does not reach those."""
-NOTHING = DeliveredRun("", "", 0, 0, (), 0.0, 0.0, 0.0, ())
 RATE_WINDOW_S = 0.001
 """How often the speed of an application that falls behind is looked at."""
 
@@ -83,10 +83,10 @@ class Subscription:
         self._runs: deque[DeliveredRun] = deque()
         self._index = 0
         self._pending = 0
-        self._hand_run = NOTHING
+        self._hand_run: DeliveredRun | None = None
         self._hand_payloads: Iterator[object] = iter(())
-        self._hand: Iterator[tuple[int, object]] = iter(())
-        """What a loop took at once and has not used yet, with sequence numbers; all of `_hand_run`."""
+        self._hand: Iterator[Message] = iter(())
+        """What a loop took at once and has not used yet."""
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
         self._blocked_at = 0.0
@@ -114,18 +114,15 @@ class Subscription:
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Messages as they come. Leaving the loop keeps the rest for the next loop."""
-        make = Message
-        is_blocking = self._overflow is Overflow.BLOCK
         while True:
-            run = self._hand_run
-            if is_blocking:
-                for sequence, payload in self._hand:
+            if self._blocked_at:
+                for message in self._hand:
                     if self._blocked_at:
                         self._keep_blocking()
-                    yield make(payload, sequence, run)
+                    yield message
             else:
-                for sequence, payload in self._hand:
-                    yield make(payload, sequence, run)
+                for message in self._hand:
+                    yield message
             while not self._runs:
                 if self._closed:
                     return
@@ -193,6 +190,7 @@ class Subscription:
                 # The run that fills it is taken whole; reading stops while the application makes progress.
                 self._blocked_at = time.monotonic()
                 self._host.pause_reading(BLOCK_MAX_S)
+                self._return_hand()
                 return run, count
             if len(run.path) > 1 and time.monotonic() - self._blocked_at < BLOCK_MAX_S:
                 return run, count  # it was read before the reading stopped
@@ -233,11 +231,24 @@ class Subscription:
             self._index = 0
         self._hand_run = run
         self._hand_payloads = iter(payloads)
-        self._hand = zip(counting(run.first_sequence + first), self._hand_payloads, strict=False)
+        self._hand = map(Message, self._hand_payloads, counting(run.first_sequence + first), repeat(run))
+
+    def _return_hand(self) -> None:
+        """Put what a loop took and did not use back in front, so that it is asked about each from now on."""
+        run, left = self._hand_run, len(list(self._hand_payloads))
+        if not left:
+            return
+        assert run is not None
+        self._pending += left
+        if self._index:  # the rest of the same run is in front
+            self._index -= left
+        else:
+            self._runs.appendleft(run)
+            self._index = len(run.payloads) - left
 
     def _take(self) -> Message:
-        for sequence, payload in self._hand:
-            return Message(payload, sequence, self._hand_run)
+        for message in self._hand:
+            return message
         run = self._runs[0]
         index = self._index
         self._pending -= 1

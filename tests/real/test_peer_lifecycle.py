@@ -249,6 +249,8 @@ from anabranch import ClosedError, Peer
 async def main():
     async with Peer("a", listen="tcp://127.0.0.1:0") as a, a.subscribe("t") as topics:
         publisher = await a.publisher("t")
+        for _ in range(3):
+            await publisher.put("early")  # in the midst of a turn, a put is an append
         pid = os.fork()
         if pid == 0:
             for use in (
@@ -267,6 +269,8 @@ async def main():
             os._exit(0)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         await publisher.put("alive")
+        for _ in range(3):
+            assert (await topics.receive(timeout=5)).payload == "early"
         print((await topics.receive(timeout=5)).payload, "child", code, flush=True)
 
 asyncio.run(main())

@@ -165,6 +165,34 @@ def test_blocking_takes_the_run_that_fills_it_whole() -> None:
     assert drain(subscription) == list(range(500))
 
 
+def test_a_slow_loop_is_asked_about_each_message_from_the_moment_it_blocks() -> None:
+    """A loop takes messages in handfuls; those must not keep it from asking for another pause."""
+
+    async def scenario() -> list[object]:
+        subscription, host = make(40, Overflow.BLOCK)
+        subscription.offer(run_of(0, 30))
+        got: list[object] = []
+        with patch("anabranch.transport.subscription.time.monotonic") as clock:
+            clock.return_value = 100.0
+            async for message in subscription:
+                got.append(message.payload)
+                if len(got) == 3:
+                    subscription.offer(run_of(30, 41))
+                    assert host.pauses == [BLOCK_MAX_S]
+                    assert subscription.pending == 68
+                if len(got) in (5, 10):
+                    clock.return_value += 0.2
+                if len(got) == 12:
+                    assert len(host.pauses) == 3, "it goes on taking: the reading stays paused"
+                if len(got) == 71:
+                    break
+            assert host.resumed == 1
+            assert subscription.pending == 0
+        return got
+
+    assert asyncio.run(scenario()) == list(range(71))
+
+
 def test_a_quick_blocking_subscription_does_not_end_the_pause_of_another() -> None:
     async def scenario() -> None:
         subscription, host = make(10, Overflow.BLOCK)

@@ -100,9 +100,8 @@ def _median_row(group: Sequence[Row], cell: Sequence[str], values: Sequence[str]
         if key in group[0]:
             row[key] = sum(one[key] for one in group)
     middle = min(group, key=lambda one: abs(one[values[0]] - row[values[0]]))
-    for key in ("variant", "variants"):
-        if key in middle:
-            row[key] = middle[key]
+    if "variant" in middle:
+        row["variant"] = middle["variant"]
     if len(group) > 1:
         row["runs"] = [
             {
