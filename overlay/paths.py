@@ -7,18 +7,21 @@ from itertools import pairwise
 Graph = Mapping[str, Mapping[str, float]]
 """peer -> neighbour -> cost in seconds."""
 
+Path = tuple[str, ...]
+"""Peers, both ends included."""
+
 Hop = tuple[str, str]
 """(from, to): one direction of a link; twice the same peer for the applications on it."""
 
 
-def shortest_paths(graph: Graph, source: str, may_relay: Callable[[str], bool]) -> dict[str, tuple[str, ...]]:
+def shortest_paths(graph: Graph, source: str, may_relay: Callable[[str], bool]) -> dict[str, Path]:
     """The cheapest path from the source to every peer it reaches, both ends included.
 
     Peers that may not relay are reached but never passed. Equal costs are decided by fewer hops, then by
     name, so that every run and every process chooses alike.
     """
     parents: dict[str, str] = {}
-    done: dict[str, tuple[str, ...]] = {}
+    done: dict[str, Path] = {}
     heap: list[tuple[float, int, str, str]] = [(0.0, 0, source, "")]
     best: dict[str, tuple[float, int]] = {source: (0.0, 0)}
     while heap:
@@ -40,7 +43,7 @@ def shortest_paths(graph: Graph, source: str, may_relay: Callable[[str], bool]) 
     return done
 
 
-def path_cost(graph: Graph, path: tuple[str, ...]) -> float | None:
+def path_cost(graph: Graph, path: Path) -> float | None:
     """The cost of a path, or None when one of its links is gone."""
     total = 0.0
     for here, there in pairwise(path):
@@ -51,7 +54,7 @@ def path_cost(graph: Graph, path: tuple[str, ...]) -> float | None:
     return total
 
 
-def hops_of(paths: Iterable[tuple[str, ...]]) -> frozenset[Hop]:
+def hops_of(paths: Iterable[Path]) -> frozenset[Hop]:
     """Every hop of these paths, and the applications at their ends."""
     hops: set[Hop] = set()
     for path in paths:
