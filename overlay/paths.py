@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
+from math import inf
 
 Graph = Mapping[str, Mapping[str, float]]
 """peer -> neighbour -> cost in seconds."""
@@ -20,26 +21,22 @@ def shortest_paths(graph: Graph, source: str, may_relay: Callable[[str], bool]) 
     Peers that may not relay are reached but never passed. Equal costs are decided by fewer hops, then by
     name, so that every run and every process chooses alike.
     """
-    parents: dict[str, str] = {}
     done: dict[str, Path] = {}
     heap: list[tuple[float, int, str, str]] = [(0.0, 0, source, "")]
-    best: dict[str, tuple[float, int]] = {source: (0.0, 0)}
+    best: dict[str, float] = {source: 0.0}
     while heap:
         cost, hops, peer, parent = heapq.heappop(heap)
         if peer in done:
             continue
-        parents[peer] = parent
         done[peer] = (*done[parent], peer) if parent else (peer,)
         if parent and not may_relay(peer):
             continue
+        hops += 1
         for neighbour, link_cost in graph.get(peer, {}).items():
-            if neighbour in done:
-                continue
-            candidate = (cost + link_cost, hops + 1)
-            known = best.get(neighbour)
-            if known is None or candidate <= known:
-                best[neighbour] = candidate
-                heapq.heappush(heap, (*candidate, neighbour, peer))
+            total = cost + link_cost
+            if neighbour not in done and total <= best.get(neighbour, inf):
+                best[neighbour] = total
+                heapq.heappush(heap, (total, hops, neighbour, peer))
     return done
 
 

@@ -29,7 +29,12 @@ class Topology:
         """What routes were last told of: many small steps add up against it."""
         self._change_ratio = change_ratio
         self._change_s = change_s
-        self._graph: dict[str, dict[str, float]] | None = None
+        self._graph: dict[str, dict[str, float]] = {}
+        self._named_by: dict[str, dict[str, None]] = {}
+        """Who announces a link to this peer: their rows of the graph depend on what it announces itself."""
+        self._stale: dict[str, None] = {}
+        """Rows of the graph to be made anew when routes are next told of a change."""
+        self._graph_version = 0
         self._own = ""
 
     def peers(self) -> list[str]:
@@ -54,24 +59,28 @@ class Topology:
             if entry.neighbour != origin
         }
         counted = self._counted.get(origin)
-        self._announced[origin] = fresh
+        self._announce(origin, fresh)
         if counted is not None and not self._matters(counted, fresh):
             return False
         self._counted[origin] = fresh
-        self._changed()
+        self.version += 1
         return True
 
     def set_own(self, peer: str, entries: list[LinkEntry]) -> bool:
         """Take our own links: no second end has to confirm them."""
-        self._own = peer
+        if peer != self._own:
+            if self._own in self._announced:
+                self._stale[self._own] = None
+            self._own = peer
         return self.set_links(peer, entries)
 
     def remove(self, origin: str) -> bool:
         """Forget a peer's links; whether there were any."""
         self._counted.pop(origin, None)
-        if self._announced.pop(origin, None) is None:
+        if origin not in self._announced:
             return False
-        self._changed()
+        self._announce(origin, None)
+        self.version += 1
         return True
 
     def is_client(self, peer: str) -> bool:
@@ -83,20 +92,59 @@ class Topology:
         return peer in self._announced
 
     def graph(self) -> dict[str, dict[str, float]]:
-        """Usable links with their cost: announced from both ends, or towards a light client."""
-        if self._graph is None:
-            announced = self._announced
-            self._graph = {
-                peer: {
-                    neighbour: edge.delay_s + HOP_COST_S
-                    for neighbour, edge in edges.items()
-                    if peer == self._own
-                    or (edge.client and neighbour not in announced)
-                    or peer in announced.get(neighbour, ())
-                }
-                for peer, edges in announced.items()
-            }
+        """Usable links with their cost: announced from both ends, or own, or towards a light client.
+
+        Changes make a new graph, which shares the rows that stayed: what was returned once stays as it was.
+        """
+        if self._graph_version != self.version:
+            self._graph_version = self.version
+            graph = self._graph.copy()
+            for peer in self._stale:
+                if peer in self._announced:
+                    graph[peer] = self._row(peer)
+                else:
+                    graph.pop(peer, None)
+            self._graph = graph
+            self._stale = {}
         return self._graph
+
+    def _row(self, peer: str) -> dict[str, float]:
+        announced = self._announced
+        return {
+            neighbour: edge.delay_s + HOP_COST_S
+            for neighbour, edge in announced[peer].items()
+            if peer == self._own
+            or (edge.client and neighbour not in announced)
+            or peer in announced.get(neighbour, ())
+        }
+
+    def _announce(self, origin: str, fresh: dict[str, Edge] | None) -> None:
+        """Replace what a peer announces, or forget it with None, and note which rows depend on it."""
+        known = self._announced.get(origin)
+        old, new = known or {}, fresh or {}
+        if (known is None) != (fresh is None):
+            self._stale.update(self._named_by.get(origin, {}))
+        changed = []
+        for neighbour in old:
+            if neighbour not in new:
+                named_by = self._named_by[neighbour]
+                del named_by[origin]
+                if not named_by:
+                    del self._named_by[neighbour]
+                changed.append(neighbour)
+        for neighbour in new:
+            if neighbour not in old:
+                self._named_by.setdefault(neighbour, {})[origin] = None
+                changed.append(neighbour)
+        self._stale.update((peer, None) for peer in changed if peer in self._announced)
+        if fresh is not None:
+            self._announced[origin] = fresh
+            self._stale[origin] = None
+        else:
+            del self._announced[origin]
+            self._stale.pop(origin, None)
+            if origin in self._graph:
+                self._stale[origin] = None
 
     def _matters(self, old: dict[str, Edge], fresh: dict[str, Edge]) -> bool:
         if old.keys() != fresh.keys():
@@ -106,7 +154,3 @@ class Topology:
             or differs(old[neighbour].delay_s, edge.delay_s, self._change_ratio, self._change_s)
             for neighbour, edge in fresh.items()
         )
-
-    def _changed(self) -> None:
-        self.version += 1
-        self._graph = None
