@@ -13,6 +13,8 @@ from rich.table import Table
 
 from anabranch.tools.bench import scenarios
 from anabranch.tools.bench.jobs import BenchError
+from anabranch.tools.bench.routing import parse_links, parse_peers
+from anabranch.tools.bench.routing import routing as measure_routing
 from anabranch.tools.bench.scenarios import Options, Row
 from anabranch.tools.bench.summary import (
     best_variant,
@@ -25,7 +27,7 @@ from anabranch.tools.bench.summary import (
 from anabranch.tools.bench.systems import PRODUCT, RIVALS, System
 
 bench_app = typer.Typer(
-    help="Measure throughput, round trips, relaying, fan-out and memory, side by side with other systems.",
+    help="Measure throughput, round trips, relaying, fan-out, memory, next to other systems; and routing.",
     no_args_is_help=True,
 )
 
@@ -54,6 +56,7 @@ _HEADINGS = {
 }
 _UNSHOWN = ("sent", "received", "variant")
 """Told in the JSON form; the table has the losses."""
+_TEXTS = ("system", "to", "mode", "role", "change")
 
 _progress = Console(stderr=True, highlight=False)
 
@@ -193,6 +196,27 @@ def memory(
     _print("memory", rows, found, [], as_json)
 
 
+@bench_app.command()
+def routing(
+    peers: Annotated[
+        str, typer.Option("--peers", help="Peers in the mesh, separated by commas for several meshes.")
+    ] = "200,1000",
+    links: Annotated[int, typer.Option("--links", help="Links of each peer, an even number.")] = 8,
+    seconds: Annotated[float, typer.Option("--seconds", help="How long each mesh is measured.")] = 5.0,
+    as_json: AsJson = False,
+) -> None:
+    """Milliseconds from a changed link to a publisher's new route, in one process and without a network."""
+    meshes = parse_peers(peers, parse_links(links))
+    parse_number("--seconds", seconds, 0.05, 3600)
+    rows = []
+    for count in meshes:
+        _progress.print(f"  {count:,} peers, {links} links each", markup=False)
+        for row in _guarded(measure_routing, count, links, seconds):
+            _progress.print(f"    {row['change']}: {row['p50_ms']:,.3f} ms", markup=False)
+            rows.append(row)
+    _print("routing", rows, [], [], as_json)
+
+
 def _options(seconds: float, warmup: float, runs: int, rate: float = 0.0) -> Options:
     parse_number("--runs", runs, 1, 1000)
     return Options(
@@ -273,7 +297,7 @@ def _table(title: str, rows: list[Row]) -> Table:
     keys = dict.fromkeys(key for row in rows for key in row)
     columns = [key for key in keys if key not in _UNSHOWN and not _nested(rows, key)]
     for column in columns:
-        justify: Literal["left", "right"] = "left" if column in ("system", "to", "mode", "role") else "right"
+        justify: Literal["left", "right"] = "left" if column in _TEXTS else "right"
         table.add_column(_HEADINGS.get(column, column.replace("_", " ")), justify=justify, no_wrap=True)
     for row in rows:
         table.add_row(*(_cell(row.get(column)) for column in columns))
