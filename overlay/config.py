@@ -22,7 +22,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The settings of one node. `Config()` suits a wide-area mesh; see `local()`, `lan()` and `harmony()`."""
 
     role: Role = Role.PEER
-    variant: Variant = Variant.BP
+    variant: Variant = Variant.ADAPTIVE
     """Which path selection publications use."""
 
     # Watching links
@@ -76,7 +76,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """While messages follow each other this quickly, as in a conversation, the event loop does not sleep in
     between: that halves round trips, for at most as much CPU time per message. 0 switches it off."""
     reorder_hold_s: float = 0.1
-    """After a route change, messages of the new path wait this long for those still on the old one."""
+    """After a route change, or with copies on several paths, messages wait this long for earlier ones that
+    may still be under way."""
+    paths_max: int = 4
+    """Paths at most for one receiver when a publisher asks for an availability."""
 
     # Limits: every table and queue has one
     link_queue_max_bytes: int = 16 * 1024 * 1024

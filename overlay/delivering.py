@@ -16,7 +16,7 @@ from anabranch.overlay.links import Link, LinkTable
 from anabranch.overlay.matching import Matching
 from anabranch.overlay.ordering import Arrival, Streams, Verdict
 from anabranch.overlay.patterns import check_topic
-from anabranch.overlay.qos import Role
+from anabranch.overlay.qos import Demand, Role
 from anabranch.overlay.queues import OutBundle
 from anabranch.overlay.routes import Routes
 
@@ -83,7 +83,7 @@ class Delivering:
         deliver = plan.deliver
         branches = plan.branches
         if plan.destinations:
-            deliver, branches = self._route_for_client(link, tail, plan)
+            deliver, branches = self._route_for_client(link, tail, plan, Demand(deadline_us / 1e6))
         runs = decode_runs(body) if deliver else []
         if len(runs) == 1 and not branches:
             delivered = self._take_familiar(runs[0], plan, started_at, deadline_us, now)
@@ -156,14 +156,14 @@ class Delivering:
         self._sound_topics.add(topic)
 
     def _route_for_client(
-        self, link: Link, tail: bytes, plan: ForwardPlan
+        self, link: Link, tail: bytes, plan: ForwardPlan, demand: Demand
     ) -> tuple[bool, tuple[tuple[str, bytes], ...]]:
         """Whether we are a receiver, and the next peers, of a bundle that a light client left us to route."""
         if not link.is_client:
             raise PeerError(DropReason.CONFLICT, "routing is done for attached clients only")
         me = self._identity.peer
         others = tuple(sorted({peer for peer in plan.destinations if peer not in (me, link.peer)}))
-        route = self._routes.route(others)
+        route = self._routes.route(others, demand)
         if route.unreached:
             self._counters.drop(DropReason.NO_ROUTE, len(route.unreached))
         return me in plan.destinations, self._forwarding.attached_branches(tail, plan, route)
@@ -205,7 +205,8 @@ class Delivering:
         if self.streams.advance(key, first, count, plan.generation):
             self._hand_over(delivered, subscriptions, actions)
         else:
-            arrival = Arrival(first, count, plan.generation, delivered)
+            patience_s = max(0.0, deadline_s - delivered.age_s) / 2 if deadline_s else float("inf")
+            arrival = Arrival(first, count, plan.generation, delivered, plan.has_copies, patience_s)
             self._settle(self.streams.offer(key, arrival, now), actions, now)
         stream = self.streams.get(key)
         if stream is not None:

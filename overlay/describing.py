@@ -35,10 +35,16 @@ def report(parts: Parts, now: float) -> dict[str, object]:
     routes = [
         {
             "destination": destination,
-            "path": list(path),
-            "delay_ms": round(sum(graph.get(a, {}).get(b, 0.0) for a, b in pairwise(path)) * 1e3, 3),
+            "path": list(choice.paths[0]),
+            "delay_ms": round(
+                sum(graph.get(a, {}).get(b, 0.0) for a, b in pairwise(choice.paths[0])) * 1e3, 3
+            ),
+            "copies": [list(path) for path in choice.paths[1:]],
+            "deadline_ms": round(demand.deadline_s * 1e3, 3),
+            "availability": round(choice.availability, 6),
+            "availability_wanted": demand.availability,
         }
-        for destination, path in sorted(parts.routes.chosen().items())
+        for (destination, demand), choice in sorted(parts.routes.chosen().items(), key=lambda item: item[0])
     ]
     mesh = {
         peer: {
@@ -108,6 +114,7 @@ def route_record(parts: Parts, change: PathChange, now: float) -> RouteRecord:
         epoch=parts.identity.epoch,
         destination=change.destination,
         path=list(change.path),
+        copies=[list(path) for path in change.copies],
         cost_us=int(change.cost_s * 1e6),
         cause=change.cause,
     )
@@ -132,9 +139,11 @@ def check_invariants(parts: Parts) -> None:
         own = parts.topology.announced(parts.identity.peer)
         usable = {peer for peer, link in parts.links.by_peer.items() if link.is_usable()}
         assert set(own) == usable, f"{parts.identity.peer}: routes over {set(own)}, usable {usable}"
-    for destination, path in parts.routes.chosen().items():
-        assert path[0] == parts.identity.peer
-        assert path[-1] == destination
-        assert len(set(path)) == len(path), f"loop in {path}"
+    for (destination, _), choice in parts.routes.chosen().items():
+        for path in choice.paths:
+            assert path[0] == parts.identity.peer
+            assert path[-1] == destination
+            assert len(set(path)) == len(path), f"loop in {path}"
+        assert len(set(choice.paths)) == len(choice.paths), f"a path twice in {choice.paths}"
     for record in parts.spreading.book:
         assert record.origin != parts.identity.peer or record.epoch <= parts.identity.epoch

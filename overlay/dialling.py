@@ -5,7 +5,7 @@ import msgspec
 from anabranch.overlay.identity import Rng
 
 BACKOFF_FIRST_S = 0.2
-BACKOFF_MAX_S = 5.0
+BACKOFF_MAX_S = 2.0
 LEARNED_TRIES_MAX = 4
 """A learned address is given up after this many failures; its peer may tell a better one."""
 

@@ -82,6 +82,7 @@ class Duties:
                 actions += telling.links_now(now)
         if parts.sessions.has_measured or actions:
             parts.sessions.has_measured = False
+            parts.routes.set_quiet(parts.sessions.quiet)
             if (due := telling.links_due(now)) is not None:
                 timers.set_earliest(("links", 0), due)
         actions += self.note_routes(now)

@@ -2,6 +2,9 @@
 
 import msgspec
 
+LOSS_ENTER, LOSS_CLEAR = 0.05, 0.02
+"""Shares of lost probes: from the first on a link counts as lossy, until it loses less than the second."""
+
 
 class Estimate(msgspec.Struct):
     """What is known about one link, updated by the outcome of each probe (EWMA; Harmony, section 2.1)."""
@@ -36,6 +39,11 @@ class Estimate(msgspec.Struct):
     def add_interval(self, usable: bool) -> None:
         """A probe interval passed with the link usable or not."""
         self.availability += self.weight * ((1.0 if usable else 0.0) - self.availability)
+
+
+def loss_level(loss: float) -> int:
+    """0 for a sound link, 2 for one that loses so much that copies pay, 1 in between: as it was before."""
+    return (loss >= LOSS_CLEAR) + (loss >= LOSS_ENTER)
 
 
 def differs(old_s: float, new_s: float, ratio: float, least_s: float) -> bool:

@@ -37,6 +37,8 @@ class ForwardPlan(msgspec.Struct):
     """Next peers, each with its tail."""
     destinations: tuple[str, ...]
     """Filled when a light client left the routing to us."""
+    has_copies: bool = False
+    """Whether it also comes over other paths."""
     familiar: Familiar | None = None
 
 
@@ -78,7 +80,13 @@ class Forwarding:
         for peer, own_tail in route.branches:
             own = decode_tail(own_tail)
             below = Tail(
-                plan.origin, plan.epoch, route.generation, list(plan.path), own.deliver, own.branches
+                plan.origin,
+                plan.epoch,
+                route.generation,
+                list(plan.path),
+                own.deliver,
+                own.branches,
+                copies=own.copies,
             )
             branches.append((peer, encode_tail(below)))
         found = tuple(branches)
@@ -105,7 +113,15 @@ class Forwarding:
             if peer in path:
                 raise PeerError(DropReason.MALFORMED, "loop in route")
             subtree = decode_subtree(raw)
-            below = Tail(tail.origin, tail.epoch, tail.generation, path, subtree.deliver, subtree.branches)
+            below = Tail(
+                tail.origin,
+                tail.epoch,
+                tail.generation,
+                path,
+                subtree.deliver,
+                subtree.branches,
+                copies=tail.copies,
+            )
             branches.append((peer, encode_tail(below)))
         return ForwardPlan(
             tail.origin,
@@ -115,4 +131,5 @@ class Forwarding:
             tail.deliver,
             tuple(branches),
             tuple(tail.destinations),
+            tail.copies > 1,
         )

@@ -74,6 +74,8 @@ class Tail(msgspec.Struct, array_like=True):
     """Next peers, each with its encoded `Subtree`."""
     destinations: list[str] = []
     """Filled by a light client, which leaves the routing to the peer it is attached to."""
+    copies: int = 1
+    """Over how many paths it travels: with more than one, what is missing on one may come on another."""
 
 
 class Subtree(msgspec.Struct, array_like=True):

@@ -23,6 +23,7 @@ class Link:
         "estimate",
         "heard_at",
         "id",
+        "is_quiet",
         "next_probe",
         "opened_at",
         "peer",
@@ -45,6 +46,8 @@ class Link:
         self.asked_who = False
         """Whether we asked the neighbour to introduce itself again."""
         self.role = Role.PEER
+        self.is_quiet = False
+        """Silent for longer than a probe and its echo take."""
         self.estimate = Estimate(weight)
         self.window = SequenceWindow()
         self.backlog_s = 0.0
@@ -56,6 +59,11 @@ class Link:
     def is_client(self) -> bool:
         """Whether the neighbour is a light client."""
         return self.role is Role.CLIENT
+
+    @property
+    def loss(self) -> float:
+        """Share of what is sent that does not arrive, as far as can be told: all of it while it is quiet."""
+        return 1.0 if self.is_quiet else self.estimate.loss
 
     def is_usable(self) -> bool:
         """Whether routes may use it."""

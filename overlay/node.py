@@ -20,7 +20,7 @@ from anabranch.overlay.identity import Identity, Rng
 from anabranch.overlay.parts import Parts
 from anabranch.overlay.patterns import check_pattern, check_topic
 from anabranch.overlay.publishing import Outlet
-from anabranch.overlay.qos import LinkState, Role
+from anabranch.overlay.qos import BEST_EFFORT, Demand, LinkState, Role
 from anabranch.overlay.records import DeliveryRecord
 from anabranch.security.signing import NullSigner, NullVerifier, Signer, Verifier
 
@@ -48,10 +48,9 @@ class Node:
         self.peer = str(peer)  # the wire codec takes plain text only
         self.config = config
         self.identity = Identity(self.peer, epoch, rng.randrange(2**63))
-        parts = Parts(
+        self._parts = parts = Parts(
             self.identity, config, rng, addresses, signer or NullSigner(), verifier or NullVerifier()
         )
-        self._parts = parts
         self.counters = parts.counters
         self.sessions = parts.sessions
         self.links = parts.links
@@ -70,12 +69,13 @@ class Node:
         self._duties = Duties(parts)
         self._seeds = tuple(seeds)
         self._actions: list[Action] = []
-        self._publishers_open = 0
-        self._next_subscription = 1
+        self._publishers_open, self._next_subscription = 0, 1
         self.publish = parts.publishing.publish
         """Take one publication (`codec.encode_payload` made payload and size); it leaves with a flush."""
         self.seal = parts.publishing.seal
-        """Let no outlet take another message without `publish`."""
+        """No outlet takes another message without `publish`."""
+        self.reach = parts.publishing.reach
+        """Whom the publisher of an outlet reaches now, and how."""
         self.pause_until = parts.publishing.pause_until
         """Until when the publisher of an outlet shall wait, if it can."""
         self.express = parts.publishing.express
@@ -213,7 +213,7 @@ class Node:
         self._local.remove(subscription)
         self._announce_interests(now)
 
-    def open_publisher(self, topic: str, now: float, deadline_s: float = 0.0) -> Outlet:
+    def open_publisher(self, topic: str, now: float, demand: Demand = BEST_EFFORT) -> Outlet:
         """A publisher of one topic."""
         check_topic(topic)
         if self._publishers_open >= self.config.publishers_max:
@@ -222,7 +222,7 @@ class Node:
             )
         self._publishers_open += 1
         self._after(now)
-        return self._publishing.open(topic, deadline_s)
+        return self._publishing.open(topic, demand)
 
     def close_publisher(self, outlet: Outlet, now: float) -> None:
         """What it put last leaves first."""

@@ -1,8 +1,9 @@
 """The sequence of every publisher heard of: what may be delivered now, what waits, what comes too late.
 
 A link keeps order, so a gap within one generation of a route is a loss and nothing waits for it. When the
-generation changes, messages on the old path may still be under way: those of the new path are then held
-until the gap is filled or a bounded time has passed. Nothing is ever delivered before an earlier message
+generation changes, messages on the old path may still be under way, and with copies on several paths what is
+missing on one may come on another: what follows a gap is then held until it is filled or a bounded time has
+passed. Nothing is ever delivered before an earlier message
 of its publisher that is delivered too, and nothing twice.
 """
 
@@ -24,6 +25,11 @@ class Arrival(msgspec.Struct):
     count: int
     generation: int
     item: object
+    has_copies: bool = False
+    """Whether it travels over several paths."""
+    patience_s: float = float("inf")
+    """How long it may wait for earlier ones on another path; those of an older route get the full time, since
+    a message that comes late is better than one that never does."""
 
 
 class Verdict(msgspec.Struct):
@@ -67,11 +73,12 @@ class Stream:
             return verdict
         fills = arrival.first <= expected
         is_new_route = arrival.generation != self.generation
-        if not fills and (is_new_route or self.held):
+        if not fills and (is_new_route or self.held or arrival.has_copies):
             self.held.append(arrival)
             self.held.sort(key=lambda waiting: waiting.first)
-            if self.hold_until is None:
-                self.hold_until = now + hold_s
+            hold_until = now + (hold_s if is_new_route else min(hold_s, arrival.patience_s))
+            if self.hold_until is None or hold_until < self.hold_until:
+                self.hold_until = hold_until
             if len(self.held) > held_max:
                 self._release_all(verdict)
             return verdict

@@ -13,7 +13,7 @@ from anabranch.overlay.identifiers import SubscriptionId
 from anabranch.overlay.identity import Identity
 from anabranch.overlay.links import LinkTable
 from anabranch.overlay.matching import Matching
-from anabranch.overlay.qos import Role
+from anabranch.overlay.qos import Demand, Role
 from anabranch.overlay.queues import OutBundle
 from anabranch.overlay.routes import Route, Routes
 
@@ -38,8 +38,8 @@ class Outlet:
     than `room`, and takes its size and MESSAGE_BYTES off; the first of a turn goes through `Node.publish`."""
 
     __slots__ = (
-        "deadline_s",
         "deadline_us",
+        "demand",
         "large",
         "next_sequence",
         "pause_until",
@@ -51,11 +51,11 @@ class Outlet:
         "topic",
     )
 
-    def __init__(self, topic: str, publisher: int, deadline_s: float) -> None:
+    def __init__(self, topic: str, publisher: int, demand: Demand) -> None:
         self.topic = topic
         self.publisher = publisher
-        self.deadline_s = deadline_s
-        self.deadline_us = min(int(deadline_s * 1e6), MICROSECONDS_MAX)
+        self.demand = demand
+        self.deadline_us = min(int(demand.deadline_s * 1e6), MICROSECONDS_MAX)
         self.next_sequence = 0
         self.payloads: list[object] = []
         self.room = 0
@@ -106,10 +106,18 @@ class Publishing:
         self._publishers = 0
         self._bundles = 0
 
-    def open(self, topic: str, deadline_s: float) -> Outlet:
+    def open(self, topic: str, demand: Demand) -> Outlet:
         """A new publisher; numbers are never used twice in an epoch."""
         self._publishers += 1
-        return Outlet(topic, self._publishers, deadline_s)
+        return Outlet(topic, self._publishers, demand)
+
+    def reach(self, outlet: Outlet) -> Reach:
+        """Whom a publisher reaches now, and how."""
+        reach = outlet.reach
+        if reach is None or reach.stamp != self._stamp():
+            reach = outlet.reach = self._reach(outlet.topic, outlet.demand)
+            self._note_shortfall(outlet.demand, reach.route)
+        return reach
 
     def publish(self, outlet: Outlet, payload: object, size: int, now: float) -> None:
         """Take one publication; it leaves with the next flush."""
@@ -192,9 +200,7 @@ class Publishing:
         first = outlet.next_sequence
         outlet.next_sequence = first + count
         self._counters["published"] += count
-        reach = outlet.reach
-        if reach is None or reach.stamp != self._stamp():
-            reach = outlet.reach = self._reach(outlet.topic)
+        reach = self.reach(outlet)
         route = reach.route
         if self._congestion.any_known:
             outlet.pause_until = self._congestion.pause_until(route.hops if route else ())
@@ -208,7 +214,7 @@ class Publishing:
         if route.unreached:
             self._counters.drop(DropReason.NO_ROUTE, count * len(route.unreached))
         run = Run(outlet.topic, outlet.publisher, first, payloads)
-        parcel = _Parcel(route, outlet.deadline_s, outlet.started_at, [run], [], size, count)
+        parcel = _Parcel(route, outlet.demand.deadline_s, outlet.started_at, [run], [], size, count)
         if large:
             outlet.large = []
             _detach(run, large, parcel.frames)
@@ -218,13 +224,19 @@ class Publishing:
         matching, routes = self._matching, self._routes
         return matching.interests.version, matching.local.version, routes.topology.version, routes.searches
 
-    def _reach(self, topic: str) -> Reach:
+    def _note_shortfall(self, demand: Demand, route: Route | None) -> None:
+        if route is None or route.hops is None:
+            return
+        if route.availability < demand.availability:
+            self._counters.add("availability_short")
+
+    def _reach(self, topic: str, demand: Demand) -> Reach:
         me = self._me
         destinations = self._matching.peers(topic)
         if me in destinations:
             destinations = tuple(peer for peer in destinations if peer != me)
         subscriptions = self._matching.subscriptions(topic)
-        route = self._route(destinations) if destinations else None
+        route = self._route(destinations, demand) if destinations else None
         # A light client's attachment has no version: it looks each time.
         stamp = (-1, -1, -1, -1) if self._is_client else self._stamp()
         is_single = route is not None and len(route.branches) == 1 and not route.unreached
@@ -244,15 +256,15 @@ class Publishing:
         values = [decode_value(memoryview(p)) if type(p) is msgspec.Raw else p for p in payloads]
         age_s = now - outlet.started_at
         run = DeliveredRun(
-            outlet.topic, me, outlet.publisher, first, values, age_s, now, outlet.deadline_s, (me,)
+            outlet.topic, me, outlet.publisher, first, values, age_s, now, outlet.demand.deadline_s, (me,)
         )
         actions.append(Deliver(subscriptions, run))
         if self._congestion.any_known:
             outlet.pause_until = max(outlet.pause_until, self._congestion.pause_until(((me, me),)))
 
-    def _route(self, destinations: tuple[str, ...]) -> Route:
+    def _route(self, destinations: tuple[str, ...], demand: Demand) -> Route:
         if not self._is_client:
-            return self._routes.route(destinations)
+            return self._routes.route(destinations, demand)
         attached = next((peer for peer, link in self._links.by_peer.items() if link.is_usable()), None)
         if attached is None:
             return Route(0, (), 0, destinations)

@@ -1,6 +1,7 @@
 """What an application may ask of a topic, and the variants of routing that serve it."""
 
 import enum
+from typing import NamedTuple
 
 
 class Variant(enum.StrEnum):
@@ -10,6 +11,29 @@ class Variant(enum.StrEnum):
     """Direct path: the link to the receiver, or nothing."""
     BP = "bp"
     """Best path: the shortest by measured delay, switched only for a gain past the threshold."""
+    BP_QOS = "bp+qos"
+    """Best path with delay budgets: a link that takes more than its share of the deadline is left at once."""
+    BP_QOS_MP = "bp+qos+mp"
+    """The same over two paths at a time, disjoint where they can be."""
+    ADAPTIVE = "adaptive"
+    """Budgets, and a second path only while the first one is in trouble."""
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether deadlines are split into budgets for the links of a path."""
+        return self not in (Variant.DP, Variant.BP)
+
+
+class Demand(NamedTuple):
+    """What a publisher asks of the paths to its receivers; zeros ask for nothing."""
+
+    deadline_s: float = 0.0
+    """From put to arrival."""
+    availability: float = 0.0
+    """Share of time in which at least one path shall work."""
+
+
+BEST_EFFORT = Demand()
 
 
 class Overflow(enum.StrEnum):

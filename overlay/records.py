@@ -42,6 +42,8 @@ class RouteRecord(LogRecord, tag="route", kw_only=True):
     destination: str
     path: list[str]
     """Empty: no path."""
+    copies: list[list[str]]
+    """Further paths that every message takes too."""
     cost_us: int
     cause: str
 

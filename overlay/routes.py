@@ -1,33 +1,34 @@
-"""Which paths publications take: chosen per receiver, joined into one source-routed forwarding tree.
+"""Routes of publications that start at this peer: the forwarding tree to a set of receivers, encoded once.
 
-Reads the topology, keeps the chosen path of each receiver so that a small gain does not make it flap
-(Harmony, section 2.1), and caches the encoded tree per set of receivers.
+Which paths serve a receiver is decided by `choosing`; this keeps the decisions, and the trees made of them,
+until the topology changes.
 """
 
 from collections.abc import Mapping
 
 import msgspec
 
+from anabranch.overlay.choosing import Choice, Choosing
 from anabranch.overlay.codec import encode_subtree, encode_tail
 from anabranch.overlay.config import Config
 from anabranch.overlay.headers import Tail
 from anabranch.overlay.identity import Identity
-from anabranch.overlay.paths import Hop, hops_of, path_cost, shortest_paths
-from anabranch.overlay.qos import Variant
+from anabranch.overlay.paths import Hop, Path, hops_of, path_cost, shortest_paths
+from anabranch.overlay.qos import BEST_EFFORT, Demand
 from anabranch.overlay.topology import Topology
 
-SWITCH_LEAST_S = 0.001
-"""A gain below a millisecond never moves a path: on one machine delays are all noise."""
-
-Path = tuple[str, ...]
+Asked = tuple[str, Demand]
+"""A receiver, and what is asked of the paths to it."""
 
 
 class PathChange(msgspec.Struct, frozen=True):
-    """The path to a receiver was chosen, left, or lost."""
+    """The paths to a receiver were chosen, left, or lost."""
 
     destination: str
     path: Path
     """Empty when there is none."""
+    copies: tuple[Path, ...]
+    """Further paths that every message takes too."""
     cost_s: float
     cause: str
 
@@ -42,6 +43,8 @@ class Route(msgspec.Struct, frozen=True):
     unreached: tuple[str, ...]
     hops: frozenset[Hop] | None = frozenset()
     """Every hop of the tree; None when it is chosen by the peer that a light client is attached to."""
+    availability: float = 0.0
+    """The least that is estimated for any of the receivers; 0 when one is not reached or nothing is known."""
 
 
 class Routes:
@@ -52,33 +55,35 @@ class Routes:
         self._me = identity.peer
         self._config = config
         self.topology = topology
+        self._choosing = Choosing(identity.peer, config, topology)
         self._seen_version = -1
         self.searches = 0
         """A route holds as long as this and the topology's version do."""
         self._may_improve = True
         self._generation = 0
         self._best: dict[str, Path] = {}
-        self._chosen: dict[str, Path] = {}
-        self._checked: set[str] = set()
-        self._routes: dict[Path, Route] = {}
-        self._stale: dict[Path, Route] = {}
+        self._chosen: dict[Asked, Choice] = {}
+        self._checked: set[Asked] = set()
+        self._routes: dict[tuple[Path, Demand], Route] = {}
+        self._stale: dict[tuple[Path, Demand], Route] = {}
         self._changes: list[PathChange] = []
         self.switches = 0
         """How often a working path was left for a better one."""
 
-    def route(self, destinations: tuple[str, ...]) -> Route:
+    def route(self, destinations: tuple[str, ...], demand: Demand = BEST_EFFORT) -> Route:
         """The tree to these peers (this peer not among them), with what is known now."""
         self._refresh()
-        route = self._routes.get(destinations)
+        key = (destinations, demand)
+        route = self._routes.get(key)
         if route is None:
             if len(self._routes) >= self._config.cache_max:
                 del self._routes[next(iter(self._routes))]
-            route = self._routes[destinations] = self._build(destinations)
+            route = self._routes[key] = self._build(destinations, demand)
         return route
 
     def attached_route(self, destinations: tuple[str, ...], peer: str) -> Route:
         """The route of a light client: everything goes to the peer it is attached to, which routes it on."""
-        key = (peer, *destinations)
+        key = ((peer, *destinations), BEST_EFFORT)
         route = self._routes.get(key)
         if route is None:
             if len(self._routes) >= self._config.cache_max:
@@ -98,12 +103,13 @@ class Routes:
         self.searches += 1
 
     def path(self, destination: str) -> Path:
-        """The path to one peer; empty when there is none."""
+        """The path to one peer for publications that ask for nothing; empty when there is none."""
         self._refresh()
-        return self._choose(destination)
+        choice = self._choose(destination, BEST_EFFORT)
+        return choice.paths[0] if choice is not None else ()
 
-    def chosen(self) -> Mapping[str, Path]:
-        """The path in use for each receiver."""
+    def chosen(self) -> Mapping[Asked, Choice]:
+        """The paths in use, by receiver and demand."""
         return self._chosen
 
     def reachable(self) -> set[str]:
@@ -114,8 +120,13 @@ class Routes:
     def search(self) -> None:
         """Allow improvements now; called on the search interval where one is configured."""
         self._may_improve = True
-        self._seen_version = -1
-        self.searches += 1
+        self._look_again()
+
+    def set_quiet(self, neighbours: frozenset[str]) -> None:
+        """Which neighbours are silent for longer than they should be: paths over them are in trouble."""
+        if neighbours != self._choosing.quiet:
+            self._choosing.quiet = neighbours
+            self._look_again()
 
     @property
     def has_changes(self) -> bool:
@@ -126,6 +137,10 @@ class Routes:
         """Path changes since the last call."""
         changes, self._changes = self._changes, []
         return changes
+
+    def _look_again(self) -> None:
+        self._seen_version = -1
+        self.searches += 1
 
     def _refresh(self) -> None:
         if self._seen_version == self.topology.version:
@@ -139,69 +154,65 @@ class Routes:
         while len(self._stale) > self._config.cache_max:
             del self._stale[next(iter(self._stale))]
         if self._chosen:
-            for destination in list(self._chosen):
-                self._choose(destination)
+            for destination, demand in list(self._chosen):
+                self._choose(destination, demand)
             if self._config.search_interval_s > 0:
                 self._may_improve = False
 
-    def _build(self, destinations: tuple[str, ...]) -> Route:
-        chosen = [(peer, self._choose(peer)) for peer in destinations]
-        unreached = tuple(peer for peer, path in chosen if not path)
-        paths = [path for _, path in chosen if path]
+    def _build(self, destinations: tuple[str, ...], demand: Demand) -> Route:
+        chosen = [(peer, self._choose(peer, demand)) for peer in destinations]
+        unreached = tuple(peer for peer, choice in chosen if choice is None)
+        choices = [choice for _, choice in chosen if choice is not None]
+        paths = [path for choice in choices for path in choice.paths]
+        copies = max((len(choice.paths) for choice in choices), default=1)
         tree = _join(paths)
-        previous = self._stale.pop(destinations, None)
+        previous = self._stale.pop((destinations, demand), None)
         if previous is not None:
-            same = self._encode(tree, previous.generation)
+            same = self._encode(tree, previous.generation, copies)
             if same == previous.branches and unreached == previous.unreached:
                 return previous
         self._generation += 1
-        branches = self._encode(tree, self._generation)
-        return Route(self._generation, branches, len(paths), unreached, hops_of(paths))
+        branches = self._encode(tree, self._generation, copies)
+        availability = 0.0 if unreached else min((choice.availability for choice in choices), default=0.0)
+        return Route(self._generation, branches, len(choices), unreached, hops_of(paths), availability)
 
-    def _encode(self, tree: "_Tree", generation: int) -> tuple[tuple[str, bytes], ...]:
+    def _encode(self, tree: "_Tree", generation: int, copies: int) -> tuple[tuple[str, bytes], ...]:
         branches = []
         for peer, (deliver, children) in tree.items():
             below = [(name, _encode_subtree(*child)) for name, child in children.items()]
-            tail = Tail(self._me, self._identity.epoch, generation, [self._me], deliver, below)
+            tail = Tail(self._me, self._identity.epoch, generation, [self._me], deliver, below, copies=copies)
             branches.append((peer, encode_tail(tail)))
         return tuple(branches)
 
-    def _choose(self, destination: str) -> Path:
-        if destination in self._checked:
-            return self._chosen.get(destination, ())
-        self._checked.add(destination)
-        graph = self.topology.graph()
+    def _choose(self, destination: str, demand: Demand) -> Choice | None:
+        asked = (destination, demand)
+        current = self._chosen.get(asked)
+        if asked in self._checked:
+            return current
+        self._checked.add(asked)
         best = self._best.get(destination, ())
-        if self._config.variant is Variant.DP:
-            best = (self._me, destination) if destination in graph.get(self._me, {}) else ()
-        current = self._chosen.get(destination, ())
-        current_cost = path_cost(graph, current) if current else None
-        best_cost = path_cost(graph, best) if best else None
-        if current_cost is not None and best_cost is not None:
-            gain = current_cost - best_cost
-            enough = gain >= SWITCH_LEAST_S and gain >= self._config.switch_threshold * current_cost
-            if best == current or not enough or not self._may_improve:
-                return current
-            self.switches += 1
-            return self._set(destination, best, best_cost, "faster")
-        if best_cost is None:
-            if current:
-                self._set(destination, (), 0.0, "unreachable")
-            return ()
-        return self._set(destination, best, best_cost, "broken" if current else "new")
+        choice, cause = self._choosing.choose(destination, demand, current, best, self._may_improve)
+        if cause:
+            self._set(asked, choice, cause)
+        return choice
 
-    def _set(self, destination: str, path: Path, cost_s: float, cause: str) -> Path:
-        if path:
-            self._chosen[destination] = path
+    def _set(self, asked: Asked, choice: Choice | None, cause: str) -> None:
+        destination, _ = asked
+        if choice is None:
+            del self._chosen[asked]
+            change = PathChange(destination, (), (), 0.0, cause)
+        else:
+            self._chosen[asked] = choice
             while len(self._chosen) > self._config.cache_max:
                 oldest = next(iter(self._chosen))
                 del self._chosen[oldest]
                 self._checked.discard(oldest)
-        else:
-            self._chosen.pop(destination, None)
-        self._changes.append(PathChange(destination, path, cost_s, cause))
+            cost_s = path_cost(self.topology.graph(), choice.paths[0]) or 0.0
+            change = PathChange(destination, choice.paths[0], choice.paths[1:], cost_s, cause)
+            if cause in ("faster", "budget"):
+                self.switches += 1
+        self._changes.append(change)
         del self._changes[: -self._config.cache_max]
-        return path
 
 
 _Tree = dict[str, "tuple[bool, _Tree]"]

@@ -23,6 +23,8 @@ from anabranch.overlay.timers import Timers
 SILENCE_SLACK_S = 0.1
 """Silence past the probe interval and a round trip by this much makes probes faster."""
 
+JUST_AFTER_S = 0.001
+
 TimerKey = tuple[str, int]
 
 
@@ -51,6 +53,8 @@ class Sessions:
         self._timers = timers
         self._changes: list[LinkChange] = []
         self._history: dict[str, tuple[Estimate, float]] = {}
+        self.quiet: frozenset[str] = frozenset()
+        """Neighbours that are silent for longer than a probe and its echo take."""
 
     @property
     def has_changes(self) -> bool:
@@ -165,8 +169,18 @@ class Sessions:
             actions += self._probe_record(link, sequence, None, now)
         actions.append(SendControl(link.id, encode_probe(sequence, int(now * 1e6) & (2**64 - 1))))
         patience = config.probe_interval_s + 2 * link.estimate.delay_s + SILENCE_SLACK_S
-        pause = config.probe_fast_interval_s if silence > patience else config.probe_interval_s
-        self._timers.set(("probe", link.id), max(due + pause, now + pause / 2))
+        if silence > patience:
+            link.is_quiet = True
+            self.quiet |= {link.peer}
+            pause = config.probe_fast_interval_s
+        else:
+            link.is_quiet = False
+            self.quiet -= {link.peer}
+            pause = config.probe_interval_s
+        # The next verdict on a silence falls when it is due, not with the next probe.
+        verdicts = (link.heard_at + limit + JUST_AFTER_S for limit in (patience, suspect_after, down_after))
+        verdict = min((at for at in verdicts if at > now + JUST_AFTER_S), default=now + pause)
+        self._timers.set(("probe", link.id), min(max(due + pause, now + pause / 2), verdict))
         return actions
 
     def hello_overdue(self, link_id: LinkId, now: float) -> list[Action]:
@@ -222,6 +236,8 @@ class Sessions:
     def _remove(self, link: Link, now: float, cause: str) -> None:
         was_known = bool(link.peer)
         self.links.remove(link.id)
+        if link.peer not in self.links.by_peer:
+            self.quiet -= {link.peer}
         self._timers.cancel(("probe", link.id))
         self._timers.cancel(("hello", link.id))
         if link.address is not None:

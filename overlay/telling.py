@@ -12,7 +12,7 @@ from anabranch.overlay.codec import decode_interests, decode_links, decode_roles
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import PeerError, UsageError
-from anabranch.overlay.estimators import differs
+from anabranch.overlay.estimators import differs, loss_level
 from anabranch.overlay.headers import LinkEntry, Record, RecordKind, RolesBody
 from anabranch.overlay.identifiers import is_peer_name
 from anabranch.overlay.identity import Identity, Rng
@@ -27,6 +27,8 @@ from anabranch.overlay.topology import Topology
 ADDRESSES_MAX = 16
 UNMEASURED_S = 0.1
 """What a link counts for before its first echo: usable, and not better than one that was measured."""
+WORSE_RATIO, WORSE_S = 1.5, 0.005
+"""A delay that grew by this much may violate a budget."""
 SHARE_CHANGE = 0.05
 """A loss or availability that moved by this much is worth telling."""
 
@@ -133,12 +135,24 @@ class Telling:
 
     def links_due(self, now: float) -> float | None:
         """When to tell link state because it changed; None while there is nothing new."""
-        if self._config.role is Role.CLIENT or self._config.spread_interval_s > 0:
+        if self._config.role is Role.CLIENT:
             return None
+        if self._config.spread_interval_s > 0:
+            return now if self._config.variant.has_budgets and self._any_worse() else None
         news = [link for link in self._links.by_peer.values() if self._is_news(link)]
         if any(link.estimate.samples == 1 for link in news):
             return now
         return max(now, self._told_at + self._config.spread_min_interval_s) if news else None
+
+    def _any_worse(self) -> bool:
+        """Whether a link got so much slower that budgets may be violated: that does not wait for a period."""
+        for peer, link in self._links.by_peer.items():
+            told = self._told.get(peer)
+            if told is not None and link.estimate.samples:
+                told_s = told.delay_us / 1e6
+                if link.estimate.delay_s > max(WORSE_RATIO * told_s, told_s + WORSE_S):
+                    return True
+        return False
 
     def _is_news(self, link: Link) -> bool:
         told = self._told.get(link.peer)
@@ -150,7 +164,8 @@ class Telling:
         config = self._config
         return (
             differs(told.delay_us / 1e6, estimate.delay_s, config.spread_change_ratio, config.spread_change_s)
-            or abs(told.loss_ppm / 1e6 - estimate.loss) >= SHARE_CHANGE
+            or abs(told.loss_ppm / 1e6 - link.loss) >= SHARE_CHANGE
+            or loss_level(told.loss_ppm / 1e6) != loss_level(link.loss)
             or abs(told.availability_ppm / 1e6 - estimate.availability) >= SHARE_CHANGE
         )
 
@@ -245,7 +260,7 @@ def _entry(link: Link) -> LinkEntry:
         link.peer,
         int(delay_s * 1e6),
         int(estimate.jitter_s * 1e6),
-        int(estimate.loss * 1e6),
+        int(link.loss * 1e6),
         int(estimate.availability * 1e6),
         link.is_client,
     )

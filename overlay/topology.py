@@ -2,7 +2,7 @@
 
 import msgspec
 
-from anabranch.overlay.estimators import differs
+from anabranch.overlay.estimators import differs, loss_level
 from anabranch.overlay.headers import LinkEntry
 
 HOP_COST_S = 0.0005
@@ -151,6 +151,7 @@ class Topology:
             return True
         return any(
             edge.client != old[neighbour].client
+            or loss_level(edge.loss) != loss_level(old[neighbour].loss)
             or differs(old[neighbour].delay_s, edge.delay_s, self._change_ratio, self._change_s)
             for neighbour, edge in fresh.items()
         )

@@ -1,10 +1,8 @@
 """The public face: a peer of the mesh in this process."""
 
 import asyncio
-import ipaddress
 import random
 import secrets
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,15 +12,16 @@ from typing import Self
 import msgspec
 
 from anabranch.overlay.actions import Deliver
-from anabranch.overlay.addresses import Address, parse_address
+from anabranch.overlay.addresses import parse_address
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import ClosedError, UsageError
 from anabranch.overlay.identifiers import PeerId, SubscriptionId
 from anabranch.overlay.node import Node
 from anabranch.overlay.patterns import check_pattern, check_topic
-from anabranch.overlay.qos import Overflow, Role
+from anabranch.overlay.qos import Demand, Overflow, Role
 from anabranch.transport.beacons import Beacon
+from anabranch.transport.endpoints import advertisable, dialable, texts
 from anabranch.transport.logwriter import LogWriter
 from anabranch.transport.publisher import Publisher
 from anabranch.transport.shell import Shell
@@ -63,9 +62,9 @@ class Peer:
         self.config = config or Config()
         self.addresses: list[str] = []
         """Where this peer accepts links, with real ports; filled when it is entered."""
-        self._listen = [parse_address(text) for text in _texts(listen)]
-        self._join = [str(_dialable(text)) for text in _texts(join)]
-        self._advertise = [str(_dialable(text)) for text in _texts(advertise)]
+        self._listen = [parse_address(text) for text in texts(listen)]
+        self._join = [str(dialable(text)) for text in texts(join)]
+        self._advertise = [str(dialable(text)) for text in texts(advertise)]
         if beacon_unicast and not beacon:
             raise UsageError(
                 f"beacon_unicast = {list(beacon_unicast)}: name the group as well, as in "
@@ -116,7 +115,7 @@ class Peer:
         shell = self._shell = Shell(node, self._deliver, self._notify, write)
         try:
             self.addresses = shell.listen(self._listen)
-            node.set_addresses(self._advertise or _advertisable(self.addresses))
+            node.set_addresses(self._advertise or advertisable(self.addresses))
             shell.start()
             if self._beacon_group:
                 self._beacon = self._make_beacon(node)
@@ -140,18 +139,30 @@ class Peer:
         self._notify()
 
     async def publisher(
-        self, topic: str, *, deadline: float | None = None, overflow: str | Overflow = Overflow.BLOCK
+        self,
+        topic: str,
+        *,
+        deadline: float | None = None,
+        availability: float | None = None,
+        overflow: str | Overflow = Overflow.BLOCK,
     ) -> Publisher:
         """A publisher of one topic.
 
-        `deadline`: seconds from put to arrival; later messages are marked `late` at the receiver.
+        `deadline`: seconds from put to arrival; paths are chosen to keep it, and later messages are marked
+        `late` at the receiver.
+        `availability`: the share of time in which at least one path to each receiver shall work, such as
+        0.9999; messages take as many paths at a time as that needs. `Publisher.availability` tells what is
+        reached.
         `overflow`: `block` makes `put` wait while a link on the way has no room but makes progress;
         otherwise it never waits, and what finds no room is dropped and counted (`dropped.queue_full`).
         """
         shell = self._running()
         if deadline is not None and not 0 < deadline < 4000:
             raise UsageError(f"deadline = {deadline}: seconds, above 0 and below 4000")
-        outlet = shell.node.open_publisher(topic, time.monotonic(), deadline or 0.0)
+        if availability is not None and not 0 < availability < 1:
+            raise UsageError(f"availability = {availability}: a share above 0 and below 1, such as 0.9999")
+        demand = Demand(deadline or 0.0, availability or 0.0)
+        outlet = shell.node.open_publisher(topic, time.monotonic(), demand)
         return Publisher(self, shell, outlet, _overflow(overflow))
 
     async def put(self, topic: str, payload: object) -> None:
@@ -304,7 +315,7 @@ class Peer:
             self._beacon_group,
             name=str(self.name),
             instance=node.identity.instance,
-            addresses=lambda: self._advertise or _advertisable(self.addresses),
+            addresses=lambda: self._advertise or advertisable(self.addresses),
             on_found=found,
             unicast=self._beacon_unicast,
         )
@@ -350,41 +361,8 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def _texts(value: str | Sequence[str]) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
-
-
-def _dialable(text: str) -> Address:
-    address = parse_address(text)
-    if address.is_wildcard or (address.scheme == "tcp" and address.port == 0):
-        raise UsageError(f"address {text!r} cannot be dialled: name one host and its port")
-    return address
-
-
 def _overflow(value: str | Overflow) -> Overflow:
     try:
         return Overflow(value)
     except ValueError:
         raise UsageError(f"overflow = {value!r}: one of {', '.join(Overflow)}") from None
-
-
-def _advertisable(bound: list[str]) -> list[str]:
-    """The bound addresses, wildcards replaced by this host's own address."""
-    addresses = []
-    for text in bound:
-        address = parse_address(text)
-        if address.is_wildcard:
-            address = address.with_host(_own_host(6 if ":" in address.host else 4))
-        addresses.append(str(address))
-    return addresses
-
-
-def _own_host(version: int) -> str:
-    """The address this host would use to reach others; looked up without sending anything."""
-    family, target = (socket.AF_INET6, "2001:db8::1") if version == 6 else (socket.AF_INET, "192.0.2.1")
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((target, 9))
-            return str(ipaddress.ip_address(probe.getsockname()[0]))
-        except OSError:
-            return "::1" if version == 6 else "127.0.0.1"

@@ -73,6 +73,19 @@ class Publisher:
         elif is_full:
             await asyncio.sleep(0)  # let the loop read and breathe
 
+    @property
+    def availability(self) -> float:
+        """The estimated share of time in which some path reaches each receiver; 0 when there is no path.
+
+        Of all receivers the worst, by what links were measured to do. A light client leaves the paths to its
+        peer and knows nothing of them: 0.
+        """
+        self._gate.check()
+        reach = self._shell.node.reach(self._outlet)
+        if reach.route is None:
+            return 1.0 if reach.subscriptions else 0.0
+        return reach.route.availability
+
     def put_nowait(self, payload: object) -> bool:
         """Publish without waiting; False when a link is congested (the message was taken all the same)."""
         payload, size = encode_payload(payload)

@@ -7,7 +7,7 @@ what the method of that name means in `anabranch.Peer`, `Publisher` and `Subscri
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,6 +15,7 @@ from typing import Self
 import structlog
 
 from anabranch._crossing import Handover, Intake, LoopThread
+from anabranch._ends import Publisher, Subscription, messages_of
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import ClosedError, UsageError
@@ -26,6 +27,8 @@ from anabranch.transport.subscription import Subscription as AsyncSubscription
 
 CALLBACK_DEADLINE_S = 2.0
 """How long `close` waits for a callback that is running."""
+
+__all__ = ["Client", "Peer", "Publisher", "Subscription"]
 
 log = structlog.get_logger("anabranch")
 
@@ -112,10 +115,17 @@ class Peer:
         self._close(at_exit=False)
 
     def publisher(
-        self, topic: str, *, deadline: float | None = None, overflow: str | Overflow = Overflow.BLOCK
-    ) -> "Publisher":
+        self,
+        topic: str,
+        *,
+        deadline: float | None = None,
+        availability: float | None = None,
+        overflow: str | Overflow = Overflow.BLOCK,
+    ) -> Publisher:
         """A publisher of one topic; `Publisher.put` tells what `overflow` means here."""
-        inner = self._thread.call(self._inner.publisher(topic, deadline=deadline, overflow=overflow))
+        inner = self._thread.call(
+            self._inner.publisher(topic, deadline=deadline, availability=availability, overflow=overflow)
+        )
         counters, limit = self._inner.counters, self.config.payload_max_bytes
         handover = Handover(self._thread, inner, Overflow(overflow), counters, limit)
         self._handovers.add(handover)
@@ -130,7 +140,10 @@ class Peer:
             if not self._thread.refusal:
                 self._thread.call(finish())
 
-        return Publisher(topic, handover, close)
+        async def reached() -> float:
+            return inner.availability
+
+        return Publisher(topic, handover, close, lambda: self._thread.call(reached()))
 
     def put(self, topic: str, payload: object) -> None:
         """Publish once, as `Publisher.put`. For a topic that is published to often, keep a `publisher`."""
@@ -149,7 +162,7 @@ class Peer:
         callback: Callable[[Message], None] | None = None,
         queue_max: int = QUEUE_MAX,
         overflow: str | Overflow = Overflow.DROP_OLDEST,
-    ) -> "Subscription":
+    ) -> Subscription:
         """Want every topic that matches (`*` one level, `**` any number).
 
         `callback` is called for each message, one at a time, in a thread that this subscription has for it:
@@ -222,7 +235,7 @@ class Peer:
 
     # Inside
 
-    def _topic_publisher(self, topic: str) -> "Publisher":
+    def _topic_publisher(self, topic: str) -> Publisher:
         fresh = self.publisher(topic)
         surplus = []
         with self._topics_lock:
@@ -238,7 +251,7 @@ class Peer:
     def _call_back(
         self, subscription: "Subscription", intake: Intake, callback: Callable[[Message], None]
     ) -> None:
-        for message in _messages(intake):
+        for message in messages_of(intake):
             if subscription.closed or self._thread.refusal:
                 return
             try:
@@ -269,123 +282,6 @@ class Client(Peer):
 
     def __init__(self, name: str, *, join: str | Sequence[str], config: Config | None = None) -> None:
         self._prepare(asynchronous.Client(name, join=join, config=config))
-
-
-class Publisher:
-    """Publishes to one topic. Made by `Peer.publisher`; what one thread puts stays in order."""
-
-    def __init__(self, topic: str, handover: Handover, close: Callable[[], None]) -> None:
-        self.topic = topic
-        self._hand_over = handover.put
-        self._close = close
-        self._closed = False
-
-    def put(self, payload: object) -> None:
-        """Publish bytes, or a value that msgpack can carry; returns once the message is handed over.
-
-        The peer's thread takes whatever was handed over in one go. While 4 MiB wait for that (the links have
-        no room, or this thread is faster), `put` waits with overflow `block`; with another one it never
-        waits, and the message is dropped and counted (`dropped.queue_full`). A payload that cannot travel
-        raises UsageError here and now. Age and deadline count from when the peer takes the message.
-        """
-        self._hand_over(payload)
-
-    def close(self) -> None:
-        """What was put still leaves; further puts raise."""
-        if not self._closed:
-            self._closed = True
-            self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class Subscription:
-    """Messages whose topic matches a pattern. Made by `Peer.subscribe`, in effect from then on.
-
-    Iterate, or call `receive()`; several threads may, and each message goes to one of them. Leaving `with`,
-    or `close()` from any thread, ends it, and iterations under way end too.
-    """
-
-    def __init__(
-        self, inner: AsyncSubscription, intake: Intake, close: Callable[[], None], *, has_callback: bool
-    ) -> None:
-        self.pattern = inner.pattern
-        self.closed = False
-        """Whether `close` was called."""
-        self._inner = inner
-        self._intake = intake
-        self._close = close
-        self._has_callback = has_callback
-
-    @property
-    def dropped(self) -> int:
-        """Messages that this subscription's overflow policy dropped."""
-        return self._inner.dropped
-
-    @property
-    def pending(self) -> int:
-        """Messages that wait to be read."""
-        return self._inner.pending + len(self._intake.ready)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __iter__(self) -> Iterator[Message]:
-        """Messages as they come. Leaving the loop keeps the rest for the next loop."""
-        self._check_reader()
-        return _messages(self._intake)
-
-    def receive(self, timeout: float | None = None) -> Message:
-        """The next message; TimeoutError after `timeout` seconds, ClosedError once closed and empty."""
-        self._check_reader()
-        while True:
-            try:
-                return self._intake.ready.popleft()
-            except IndexError:
-                if not self._intake.fetch(timeout):
-                    raise ClosedError(f"subscription to {self.pattern!r} is closed") from None
-
-    def receive_nowait(self) -> Message | None:
-        """The next message if one waits."""
-        try:
-            return self.receive(0)
-        except (TimeoutError, ClosedError):
-            return None
-
-    def close(self) -> None:
-        """End it. What waits can still be read; nothing new arrives, and no callback starts any more."""
-        if not self.closed:
-            self.closed = True
-            self._close()
-
-    def _check_reader(self) -> None:
-        if self._has_callback:
-            raise UsageError(
-                f"subscription to {self.pattern!r} has a callback: make another one to read from"
-            )
-
-
-def _messages(intake: Intake) -> Iterator[Message]:
-    take = intake.ready.popleft
-    while True:
-        try:
-            message = take()
-        except IndexError:
-            if not intake.fetch(None):
-                return
-            continue
-        yield message
 
 
 def _join(caller: threading.Thread) -> None:

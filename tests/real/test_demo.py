@@ -82,7 +82,7 @@ def test_the_dead_link_is_noticed_and_left(played: dict[str, Any]) -> None:
     assert event["link"] == "p1-p3"
     assert event["affected"] == ["air/weather to p1"]
     assert 0.3 < event["noticed_s"] < 1.6
-    assert event["noticed_s"] - 0.1 < event["reaction_s"] < 1.6  # links are looked at every 50 ms
+    assert 0.1 < event["reaction_s"] < 1.6  # copies take another way before the link is given up
     lost = {f"{flow['topic']} to {flow['to']}": flow["lost"] for flow in played["flows"]}
     assert 0 < lost["air/weather to p1"] <= 100 * (event["reaction_s"] + 0.2)
 

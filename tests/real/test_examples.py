@@ -25,7 +25,7 @@ EXPECTED: dict[str, list[str]] = {
     ],
     "hello": ["alice says {'text': 'hello'} on greetings/world"],
     "inspect_mesh": [
-        r"first \(bp\)",
+        r"first \(adaptive\)",
         r" +link to inspector: up, client, .* ms",
         r" +link to second: up, peer, .* ms",
         " +third wants to/third",

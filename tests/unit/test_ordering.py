@@ -1,6 +1,7 @@
 """Order of a publisher's messages: never twice, never backwards, none forgotten, none held for long."""
 
 from collections import Counter
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,14 +30,16 @@ class Model:
         self.refused: Counter[DropReason] = Counter()
         self.lost = 0
 
-    def arrive(self, key: tuple[str, int, int], first: int, count: int = 1, generation: int = 1) -> list[int]:
+    def arrive(
+        self, key: tuple[str, int, int], first: int, count: int = 1, generation: int = 1, **more: Any
+    ) -> list[int]:
         """A run arrived; what was delivered of its stream by that."""
         self.offered += count
         seen = len(self.delivered.setdefault(key, []))
         if self.streams.advance(key, first, count, generation):
             self.delivered[key] += range(first, first + count)
         else:
-            self.settle(self.streams.offer(key, Arrival(first, count, generation, key), self.now))
+            self.settle(self.streams.offer(key, Arrival(first, count, generation, key, **more), self.now))
         return self.delivered[key][seen:]
 
     def wait(self, seconds: float) -> None:
@@ -139,6 +142,29 @@ def test_a_gap_on_one_path_is_a_loss_and_holds_nothing_up() -> None:
     model.arrive(KEYS[0], 0)
     assert model.arrive(KEYS[0], 5) == [5]
     assert model.lost == 4
+
+
+def test_with_copies_a_gap_waits_for_the_other_path() -> None:
+    model = Model()
+    key = KEYS[0]
+    assert model.arrive(key, 0, has_copies=True) == [0]
+    assert model.arrive(key, 2, has_copies=True) == [], "1 was lost on the quick path"
+    assert model.arrive(key, 0, has_copies=True) == []
+    assert model.arrive(key, 1, has_copies=True) == [1, 2], "and came on the slow one"
+    assert (model.lost, model.refused) == (0, {DropReason.DUPLICATE: 1})
+
+
+def test_what_must_arrive_soon_does_not_wait_as_long() -> None:
+    model = Model()
+    key = KEYS[0]
+    model.arrive(key, 0, has_copies=True)
+    model.arrive(key, 2, has_copies=True, patience_s=HOLD_S)
+    model.arrive(key, 3, has_copies=True, patience_s=HOLD_S / 10)
+    model.wait(HOLD_S / 10 - 0.01)
+    assert model.delivered[key] == [0]
+    model.wait(0.02)
+    assert model.delivered[key] == [0, 2, 3]
+    assert model.lost == 1
 
 
 def test_after_a_change_of_route_the_new_path_waits_for_the_old() -> None:

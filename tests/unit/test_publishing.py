@@ -10,7 +10,7 @@ from anabranch.overlay.errors import UsageError
 from anabranch.overlay.headers import BUNDLE_HEADER, Congestion, Kind
 from anabranch.overlay.identifiers import LinkId
 from anabranch.overlay.publishing import Outlet
-from anabranch.overlay.qos import Role
+from anabranch.overlay.qos import Demand, Role
 
 STATIC = Config(neighbours_target=0)
 
@@ -26,7 +26,7 @@ def wanting(config: Config = STATIC, *peers: str) -> tuple[Driver, dict[str, Lin
 
 
 def opened(driver: Driver, topic: str = "a", deadline_s: float = 0.0) -> Outlet:
-    return driver.node.open_publisher(topic, driver.now, deadline_s)
+    return driver.node.open_publisher(topic, driver.now, Demand(deadline_s))
 
 
 def put(driver: Driver, outlet: Outlet, *payloads: object) -> list[SendBundle]:

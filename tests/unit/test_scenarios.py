@@ -240,7 +240,7 @@ def test_settings_come_from_the_preset_then_the_file_then_the_variant_then_the_p
     plain, slow = layout.config("a", "dp"), layout.config("a", "slow")
     assert (plain.suspect_after_s, plain.probe_interval_s, plain.variant) == (0.5, 1.0, Variant.DP)
     assert (plain.neighbours_target, plain.ewma_weight) == (0, 0.5)
-    assert (slow.spread_interval_s, slow.probe_interval_s, slow.variant) == (10.0, 2.0, Variant.BP)
+    assert (slow.spread_interval_s, slow.probe_interval_s, slow.variant) == (10.0, 2.0, Variant.ADAPTIVE)
     assert layout.config("b", "slow").probe_interval_s == 4.0
 
 

@@ -82,8 +82,20 @@ def test_link_state_is_told_at_most_once_per_interval() -> None:
     assert 3 <= len(links_told(driver, witness)) <= 11
 
 
+def test_a_link_that_gets_slow_is_told_at_once_where_budgets_hold() -> None:
+    driver = Driver(config=Config.harmony(neighbours_target=0, variant="bp+qos"))
+    link, witness = driver.neighbour("b"), driver.neighbour("c")
+    driver.until(1000.0 + 12.0, answering={link: 0.02, witness: 0.0})
+    driver.take(object)
+    driver.until(1000.0 + 14.9, answering={link: 0.02, witness: 0.0})
+    assert links_told(driver, witness) == []
+    driver.until(1000.0 + 15.5, answering={link: 0.2, witness: 0.0})
+    (told,) = links_told(driver, witness)
+    assert told["b"].delay_us == pytest.approx(32_500, rel=0.05)
+
+
 def test_harmony_spreads_on_its_period_only() -> None:
-    driver = Driver(config=Config.harmony(neighbours_target=0))
+    driver = Driver(config=Config.harmony(neighbours_target=0, variant="bp"))
     link, witness = driver.neighbour("b"), driver.neighbour("c")
     driver.take(object)
     driver.until(1000.0 + 9.9, answering={link: 0.6, witness: 0.0})

@@ -6,7 +6,7 @@ from math import inf
 from anabranch.overlay.codec import encode_payload
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.publishing import Outlet
-from anabranch.overlay.qos import Role
+from anabranch.overlay.qos import Demand, Role
 from anabranch.transport.simulator.ledger import Published, SimSubscription
 from anabranch.transport.simulator.shell import PeerState, Shell
 from anabranch.transport.simulator.trace import TraceKind
@@ -115,7 +115,7 @@ class SimPeer(Shell):
         self.turn(time)
 
     def _open(self, topic: str, deadline_s: float, local: float) -> tuple[Outlet, Published]:
-        outlet = self.node.open_publisher(topic, local, deadline_s)
+        outlet = self.node.open_publisher(topic, local, Demand(deadline_s))
         published = self._ledger.open(
             self.name, outlet.publisher, self.incarnation, topic, outlet.next_sequence, deadline_s
         )

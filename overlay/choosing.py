@@ -1,0 +1,236 @@
+"""Which paths serve a receiver, by variant and by what its publisher asks for. Called by `routes`."""
+
+from itertools import combinations, pairwise
+
+import msgspec
+
+from anabranch.overlay.config import Config
+from anabranch.overlay.disjoint import (
+    disjoint_pair,
+    joint_availability,
+    k_shortest_paths,
+    paths_for_availability,
+)
+from anabranch.overlay.estimators import loss_level
+from anabranch.overlay.paths import Graph, Hop, Path, path_cost, shortest_paths
+from anabranch.overlay.qos import Demand, Variant
+from anabranch.overlay.topology import Topology
+
+SWITCH_LEAST_S = 0.001
+"""A gain below a millisecond never moves a path: on one machine delays are all noise."""
+CANDIDATES = 8
+"""Shortest paths looked at when no two disjoint ones keep the deadline."""
+AVAILABILITY_BELIEVED = 0.999
+"""A link that has not failed yet is taken for no better than this: so disjoint paths are worth something."""
+SLACK_ENTER, SLACK_CLEAR = 0.10, 0.20
+"""`adaptive` sends copies where this share of the deadline is all that is left, until that much is."""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The paths to one receiver. Each message takes all of them."""
+
+    paths: tuple[Path, ...]
+    """The first is the one that is judged; the others carry copies."""
+    budgets: tuple[tuple[Hop, float], ...]
+    """What each link of the first path may take before the deadline is in danger (Harmony, section 2.2)."""
+    availability: float
+    """Estimated share of time in which at least one of the paths works."""
+    is_troubled: bool = False
+    """Copies travel because the first path is in trouble."""
+
+
+class Choosing:
+    """Decides about one receiver at a time, from the topology as it is now."""
+
+    def __init__(self, me: str, config: Config, topology: Topology) -> None:
+        self._me = me
+        self._variant = config.variant
+        self._threshold = config.switch_threshold
+        self._paths_max = config.paths_max
+        self._topology = topology
+        self.quiet: frozenset[str] = frozenset()
+        """Neighbours that are silent for longer than they should be, but not long enough to be avoided."""
+
+    def choose(
+        self, destination: str, demand: Demand, current: Choice | None, best: Path, may_improve: bool
+    ) -> tuple[Choice | None, str]:
+        """The choice for a receiver and why it changed; no cause when it stays as it is.
+
+        `best` is the shortest path, empty when there is none; `may_improve` whether a working path may be
+        left for a faster one.
+        """
+        if self._variant is Variant.DP:
+            is_linked = destination in self._topology.graph().get(self._me, {})
+            best = (self._me, destination) if is_linked else ()
+        if not best:
+            return None, "unreachable" if current is not None else ""
+        first, cause = self._first(demand, current, best, may_improve)
+        if self._variant is Variant.DP:
+            paths: tuple[Path, ...] = (first,)
+        elif demand.availability > 0:
+            paths = self._enough(destination, demand, current, first, cause)
+        elif self._variant is Variant.BP_QOS_MP:
+            paths = self._pair(destination, demand, current, first, cause)
+        else:
+            return self._adapt(demand, current, first, cause)
+        if current is not None and paths == current.paths:
+            return current, ""
+        return self._chosen(paths, demand), cause or "copies"
+
+    def _first(
+        self, demand: Demand, current: Choice | None, best: Path, may_improve: bool
+    ) -> tuple[Path, str]:
+        if current is None:
+            return best, "new"
+        graph = self._topology.graph()
+        path = current.paths[0]
+        cost = path_cost(graph, path)
+        if cost is None:
+            alive = [copy for copy in current.paths[1:] if path_cost(graph, copy) is not None]
+            return (alive[0] if alive and self._is_steady(demand, alive[0], best) else best), "broken"
+        best_cost = path_cost(graph, best)
+        assert best_cost is not None
+        gain = cost - best_cost
+        if best == path or gain < SWITCH_LEAST_S:
+            return path, ""
+        if self._variant.has_budgets and _is_violated(graph, current, demand, cost):
+            return best, "budget"
+        if may_improve and gain >= self._threshold * cost:
+            return best, "faster"
+        return path, ""
+
+    def _is_steady(self, demand: Demand, path: Path, best: Path) -> bool:
+        """Whether a copy's path, which carries the messages already, is good enough to go on with."""
+        graph = self._topology.graph()
+        cost, best_cost = path_cost(graph, path), path_cost(graph, best)
+        if cost is None or best_cost is None or 0 < demand.deadline_s < cost:
+            return False
+        return cost - best_cost < max(SWITCH_LEAST_S, self._threshold * cost)
+
+    def _adapt(
+        self, demand: Demand, current: Choice | None, first: Path, cause: str
+    ) -> tuple[Choice | None, str]:
+        """One path; a second one beside it while it is in trouble, for the adaptive variant."""
+        was_troubled = current is not None and current.is_troubled and current.paths[0] == first
+        is_troubled = self._variant is Variant.ADAPTIVE and self._is_in_trouble(first, demand, was_troubled)
+        if current is not None and not cause and is_troubled == was_troubled:
+            alive = [path_cost(self._topology.graph(), path) is not None for path in current.paths]
+            if (all(alive) and len(alive) > 1) or not is_troubled:
+                return current, ""
+        paths: tuple[Path, ...] = (first,)
+        if is_troubled and (beside := self._beside(first)):
+            paths = (first, beside)
+        if current is not None and paths == current.paths and is_troubled == current.is_troubled:
+            return current, ""
+        cause = cause or ("trouble" if is_troubled else "healthy")
+        return self._chosen(paths, demand, is_troubled), cause
+
+    def _is_in_trouble(self, path: Path, demand: Demand, was: bool) -> bool:
+        if path[1] in self.quiet:
+            return True
+        announced = self._topology.announced
+        level = 1 if was else 2
+        for here, there in pairwise(path):
+            edge = announced(here).get(there)
+            if edge is not None and loss_level(edge.loss) >= level:
+                return True
+        cost = path_cost(self._topology.graph(), path)
+        slack = SLACK_CLEAR if was else SLACK_ENTER
+        return (
+            bool(demand.deadline_s)
+            and cost is not None
+            and demand.deadline_s - cost < slack * demand.deadline_s
+        )
+
+    def _beside(self, path: Path) -> Path:
+        """The shortest path that shares no peer, or else no link, with this one; empty when there is none."""
+        graph = self._topology.graph()
+        inner = set(path[1:-1])
+        used = {*pairwise(path), *pairwise(path[::-1])}
+        for spared in (inner, set[str]()):
+            rest = {
+                peer: {
+                    neighbour: cost
+                    for neighbour, cost in edges.items()
+                    if neighbour not in spared and (peer, neighbour) not in used
+                }
+                for peer, edges in graph.items()
+                if peer not in spared
+            }
+            found = shortest_paths(rest, path[0], self._topology.may_relay).get(path[-1], ())
+            if found:
+                return found
+        return ()
+
+    def _pair(
+        self, destination: str, demand: Demand, current: Choice | None, first: Path, cause: str
+    ) -> tuple[Path, ...]:
+        """Two paths that are likeliest to have one alive, within the deadline where that can be."""
+        graph = self._topology.graph()
+        if current is not None and not cause and len(current.paths) > 1:
+            costs = [path_cost(graph, path) for path in current.paths]
+            if all(cost is not None and not 0 < demand.deadline_s < cost for cost in costs):
+                return current.paths
+        pair = disjoint_pair(graph, self._me, destination, self._topology.may_relay)
+        limit = demand.deadline_s or float("inf")
+        if pair is not None and all((path_cost(graph, path) or 0.0) <= limit for path in pair):
+            return pair
+        near = k_shortest_paths(graph, self._me, destination, self._topology.may_relay, CANDIDATES)
+        timely = [path for path in near if (path_cost(graph, path) or 0.0) <= limit]
+        couples = list(combinations(timely, 2))
+        if couples:
+            return max(couples, key=lambda couple: joint_availability(couple, self._availability))
+        if pair is None:
+            return (first,)
+        others = sorted(
+            (path for path in pair if path != first), key=lambda path: path_cost(graph, path) or 0.0
+        )
+        return (first, *others[:1])
+
+    def _enough(
+        self, destination: str, demand: Demand, current: Choice | None, first: Path, cause: str
+    ) -> tuple[Path, ...]:
+        """As many paths as the demanded availability needs."""
+        graph = self._topology.graph()
+        if (
+            current is not None
+            and not cause
+            and all(path_cost(graph, path) is not None for path in current.paths)
+        ):
+            reached = joint_availability(current.paths, self._availability)
+            if reached >= demand.availability:
+                return current.paths
+        paths, _ = paths_for_availability(
+            graph,
+            self._me,
+            destination,
+            self._topology.may_relay,
+            self._availability,
+            demand.availability,
+            self._paths_max,
+            demand.deadline_s or None,
+        )
+        return tuple(paths) or (first,)
+
+    def _chosen(self, paths: tuple[Path, ...], demand: Demand, is_troubled: bool = False) -> Choice:
+        graph = self._topology.graph()
+        budgets: tuple[tuple[Hop, float], ...] = ()
+        if demand.deadline_s and self._variant.has_budgets:
+            hops = list(pairwise(paths[0]))
+            costs = [graph[here][there] for here, there in hops]
+            share = (demand.deadline_s - sum(costs)) / len(hops)
+            budgets = tuple((hop, cost + share) for hop, cost in zip(hops, costs, strict=True))
+        return Choice(paths, budgets, joint_availability(paths, self._availability), is_troubled)
+
+    def _availability(self, here: str, there: str) -> float:
+        edge = self._topology.announced(here).get(there)
+        return min(edge.availability, AVAILABILITY_BELIEVED) if edge is not None else 0.0
+
+
+def _is_violated(graph: Graph, choice: Choice, demand: Demand, cost: float) -> bool:
+    """Whether a link of the first path takes more than its share of the deadline allows."""
+    if not demand.deadline_s:
+        return False
+    if cost > demand.deadline_s:
+        return True
+    return any(graph.get(here, {}).get(there, 0.0) > budget for (here, there), budget in choice.budgets)
