@@ -1,9 +1,10 @@
-"""What waits for a link: control first, then bundles, bounded by bytes. Headers are made on leaving.
+"""What waits for a link: control, then bundles by urgency, bounded by bytes. Headers are made on leaving.
 
-The shell owns one per link and pops as fast as the socket takes; so time spent waiting counts as elapsed.
+The shell owns one per link and pops as fast as the link takes; so time spent waiting counts as elapsed.
 """
 
 from collections import deque
+from math import inf
 
 import msgspec
 
@@ -15,6 +16,13 @@ CONTROL_MAX_BYTES = 4 * 1024 * 1024
 
 ONE_FRAME_MAX_BYTES = 8 * 1024
 """A body up to this size follows its header in the same frame: a copy is cheaper than a frame."""
+
+
+REST_SHARE = 8
+"""One byte in so many is for what waits without urgency: urgent bundles slow it down, and don't stop it."""
+
+_CLASS_BITS = 4
+"""Deadlines that agree in so many leading bits share a class: few classes, each an eighth wide at most."""
 
 
 class OutBundle(msgspec.Struct):
@@ -35,21 +43,63 @@ class OutBundle(msgspec.Struct):
 
 
 class LinkQueue:
-    """Waiting messages of one link."""
+    """Waiting messages of one link.
 
-    __slots__ = ("_bundles", "_bytes_max", "_control", "_control_bytes", "_hop_sequence", "bytes")
+    Control leaves first. Then bundles that can still make their deadline, the one whose deadline ends first
+    before the others; then those that cannot, for they are only late; then those without a deadline. While
+    any of the latter two wait, the oldest of them gets its share of the bytes. Bundles with the same
+    deadline never overtake each other, so each publisher's messages stay in order.
+
+    When it is full, a bundle with a deadline takes the place of the newest ones without; any other is
+    refused. Those with a deadline never fill it all: the same share of the room is not for them.
+    """
+
+    __slots__ = (
+        "_bulk",
+        "_bulk_bytes",
+        "_bytes_max",
+        "_chosen",
+        "_control",
+        "_control_bytes",
+        "_displaced",
+        "_hop_sequence",
+        "_in_turn",
+        "_owed",
+        "_urgent",
+        "_urgent_max",
+        "bytes",
+    )
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
+        self._urgent_max = bytes_max - bytes_max // REST_SHARE
         self._control: deque[bytes] = deque()
         self._control_bytes = 0
-        self._bundles: deque[OutBundle] = deque()
+        self._bulk: deque[OutBundle] = deque()
+        self._bulk_bytes = 0
+        self._urgent: dict[int, deque[OutBundle]] = {}
+        """Bundles with a deadline, by its class; no class is empty."""
+        self._owed = 0
+        """Bytes that passed those who wait without urgency."""
+        self._chosen: deque[OutBundle] | None = None
+        """Whose first bundle `peek` showed."""
+        self._in_turn = False
+        """Whether it was chosen as the share of those without urgency."""
+        self._displaced = 0
         self._hop_sequence = 0
         self.bytes = 0
         """Bytes of waiting bundles."""
 
     def __len__(self) -> int:
-        return len(self._control) + len(self._bundles)
+        return len(self._control) + len(self._bulk) + sum(map(len, self._urgent.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._control or self._bulk or self._urgent)
+
+    @property
+    def urgent_bytes(self) -> int:
+        """Bytes of waiting bundles that have a deadline."""
+        return self.bytes - self._bulk_bytes
 
     def put_control(self, frame: bytes) -> bool:
         """Queue a control message; False when there is no room."""
@@ -60,12 +110,34 @@ class LinkQueue:
         return True
 
     def put_bundle(self, bundle: OutBundle) -> bool:
-        """Queue a bundle; False when there is no room. An empty queue takes one of any size."""
-        if self.bytes and self.bytes + bundle.size > self._bytes_max:
-            return False
-        self._bundles.append(bundle)
-        self.bytes += bundle.size
+        """Queue a bundle; False when there is no room. An empty queue takes one of any size.
+
+        `take_displaced` tells what had to go for it.
+        """
+        size = bundle.size
+        deadline_us = bundle.deadline_us
+        if self.bytes:
+            if deadline_us and self.bytes - self._bulk_bytes + size > self._urgent_max:
+                return False
+            if self.bytes + size > self._bytes_max and not (deadline_us and self._make_room(size)):
+                return False
+        if deadline_us:
+            key = _class_of(deadline_us)
+            waiting = self._urgent.get(key)
+            if waiting is None:
+                self._urgent[key] = deque((bundle,))
+            else:
+                waiting.append(bundle)
+        else:
+            self._bulk.append(bundle)
+            self._bulk_bytes += size
+        self.bytes += size
         return True
+
+    def take_displaced(self) -> int:
+        """Messages that had to make room since the last look (those of a relay count as one per bundle)."""
+        displaced, self._displaced = self._displaced, 0
+        return displaced
 
     @property
     def next_is_bundle(self) -> bool:
@@ -76,13 +148,17 @@ class LinkQueue:
         """The frames to send next; `advance` takes them off once the socket took them."""
         if self._control:
             return [self._control[0]]
-        if not self._bundles:
+        if self._urgent:
+            chosen = self._chosen = self._choose(now)
+        elif self._bulk:
+            chosen = self._chosen = self._bulk
+        else:
             return None
-        return self._frames_of(self._bundles[0], now)
+        return self._frames_of(chosen[0], now)
 
     def express(self, bundle: OutBundle, now: float) -> list[Frame] | None:
         """The frames of a bundle that passes an empty queue; None when others wait. Then `express_sent`."""
-        return None if self._control or self._bundles else self._frames_of(bundle, now)
+        return None if self._control or self._bulk or self._urgent else self._frames_of(bundle, now)
 
     def express_sent(self) -> None:
         """The socket took what `express` made."""
@@ -109,16 +185,80 @@ class LinkQueue:
             size = len(self._control.popleft())
             self._control_bytes -= size
             return size
-        bundle = self._bundles.popleft()
+        waiting = self._chosen
+        if waiting is None:
+            waiting = self._choose(0.0)
+        self._chosen = None
+        bundle = waiting.popleft()
+        size = bundle.size
         self._hop_sequence += 1
-        self.bytes -= bundle.size
-        return bundle.size
+        self.bytes -= size
+        if bundle.deadline_us:
+            if not waiting:
+                del self._urgent[_class_of(bundle.deadline_us)]
+            if self._in_turn:
+                self._owed -= (REST_SHARE - 1) * size
+            elif self._bulk or len(self._urgent) > 1:
+                self._owed += size
+        else:
+            self._bulk_bytes -= size
+            self._owed = self._owed - (REST_SHARE - 1) * size if self._urgent else 0
+        if self._owed < 0:
+            self._owed = 0
+        self._in_turn = False
+        return size
 
     def clear(self) -> tuple[int, int]:
         """Drop everything: how many bundles, how many messages were in them (relayed ones count as one)."""
-        bundles = len(self._bundles)
-        messages = sum(bundle.messages or 1 for bundle in self._bundles)
+        left = [*self._bulk, *(bundle for waiting in self._urgent.values() for bundle in waiting)]
         self._control.clear()
-        self._bundles.clear()
-        self._control_bytes = self.bytes = 0
-        return bundles, messages
+        self._bulk.clear()
+        self._urgent.clear()
+        self._chosen = None
+        self._control_bytes = self._bulk_bytes = self._owed = self.bytes = 0
+        return len(left), sum(bundle.messages or 1 for bundle in left)
+
+    def _choose(self, now: float) -> deque[OutBundle]:
+        """Whose first bundle leaves next; something must wait."""
+        urgent, bulk = self._urgent, self._bulk
+        self._in_turn = False
+        if not urgent:
+            return bulk
+        first: deque[OutBundle] | None = None
+        late: deque[OutBundle] | None = None
+        first_ends = late_ends = inf
+        oldest: deque[OutBundle] | None = bulk or None
+        oldest_at = bulk[0].started_at if bulk else inf
+        for waiting in urgent.values():
+            head = waiting[0]
+            ends = head.started_at + head.deadline_us / 1e6
+            if ends >= now:
+                if ends < first_ends:
+                    first, first_ends = waiting, ends
+                continue
+            if ends < late_ends:
+                late, late_ends = waiting, ends
+            if head.started_at < oldest_at:
+                oldest, oldest_at = waiting, head.started_at
+        if oldest is not None and self._owed >= (REST_SHARE - 1) * oldest[0].size:
+            self._in_turn = True
+            return oldest
+        return first or late or bulk
+
+    def _make_room(self, size: int) -> bool:
+        """Let the newest bundles without a deadline go for one that has one; False if that is not enough."""
+        if self.bytes - self._bulk_bytes + size > self._bytes_max:
+            return False
+        while self.bytes + size > self._bytes_max:
+            gone = self._bulk.pop()
+            self.bytes -= gone.size
+            self._bulk_bytes -= gone.size
+            self._displaced += gone.messages or 1
+        self._chosen = None
+        return True
+
+
+def _class_of(deadline_us: int) -> int:
+    """Its leading bits and how many follow: equal deadlines always share a class."""
+    shift = deadline_us.bit_length() - _CLASS_BITS
+    return deadline_us if shift <= 0 else (shift << _CLASS_BITS) + (deadline_us >> shift)

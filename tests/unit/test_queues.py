@@ -1,4 +1,4 @@
-"""The queue of a link: control first, then bundles in order, within its bytes; time spent waiting counts."""
+"""The queue of a link: control, then bundles by urgency, within its bytes; time spent waiting counts."""
 
 from collections import deque
 

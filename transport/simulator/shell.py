@@ -257,7 +257,10 @@ class Shell:
             self.node.counters.drop(DropReason.NO_LINK, bundle.messages or 1)
             return
         queue = wire.queue
-        if not queue.put_bundle(bundle):
+        taken = queue.put_bundle(bundle)
+        if taken and bundle.deadline_us and (displaced := queue.take_displaced()):
+            self.node.counters.drop(DropReason.QUEUE_FULL, displaced)
+        if not taken:
             self.node.counters.drop(DropReason.QUEUE_FULL, bundle.messages or 1)
         elif queue.bytes > self._high_water and wire.conditions.rate_bytes_s is not None:
             self.node.link_backlog(link, queue.bytes / wire.conditions.rate_bytes_s)
