@@ -1,5 +1,7 @@
 """What the simulated network really allowed, by hand-made cases."""
 
+import pytest
+
 from anabranch.tools.scenarios.truth import Truth, reroute_s
 
 AB, BC, AC = ("a", "b"), ("b", "c"), ("a", "c")
@@ -16,7 +18,7 @@ def truth_of_a_failing_link() -> Truth:
 
 def test_the_quickest_path_is_that_of_the_links_that_are_up() -> None:
     truth = truth_of_a_failing_link()
-    assert truth.best_s("a", "c", 5.0) == (0.01, 9.99)
+    assert truth.best_s("a", "c", 5.0) == pytest.approx((0.01, 9.99))
     best, valid = truth.best_s("a", "c", 15.0)
     assert best is not None
     assert abs(best - 0.04) < 1e-12
@@ -39,7 +41,7 @@ def test_a_link_that_comes_back_during_the_flight_was_not_up_for_all_of_it() -> 
 def test_a_light_client_is_on_no_path_but_its_own() -> None:
     truth = Truth(["a", "c"])
     truth.note(0.0, {AB: 0.02, BC: 0.02}, [])
-    assert truth.best_s("a", "b", 1.0)[0] == 0.02
+    assert truth.best_s("a", "b", 1.0)[0] == pytest.approx(0.02)
     assert truth.best_s("a", "c", 1.0)[0] is None
 
 
