@@ -80,7 +80,8 @@ def test_the_builtin_scenario_is_the_example_file() -> None:
 def test_every_example_can_be_read_and_laid_out(path: Path) -> None:
     scenario = load_scenario(path)
     layout = Layout(scenario, scenario.run.seed)
-    assert timeline(scenario, layout, scenario.run.seed)
+    planned = timeline(scenario, layout, scenario.run.seed)
+    assert bool(planned) == bool(scenario.events or scenario.random_faults)
     for variant in scenario.run.variants:
         assert layout.config(layout.names[0], variant)
 
@@ -368,7 +369,9 @@ def test_disturbances_of_one_link_add_up_and_end_one_by_one() -> None:
 
 def test_a_healthy_flow_loses_nothing_and_takes_the_delay_of_its_link() -> None:
     pairs = run_one(TRIANGLE).measured.pairs
-    assert pairs == {"s3.t": PairCounts(published=1000, delivered=1000, latencies={1000: 1000})}
+    assert pairs == {
+        "s3.t": PairCounts(published=1000, delivered=1000, latencies={1000: 1000}, possible=1000, timely=1000)
+    }
 
 
 def test_a_failure_costs_messages_until_the_flow_delivers_again() -> None:

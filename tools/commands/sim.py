@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
 import typer
@@ -17,7 +17,7 @@ from anabranch.tools.scenarios.checks import check_scenario
 from anabranch.tools.scenarios.printing import print_summary
 from anabranch.tools.scenarios.reading import load_scenario
 from anabranch.tools.scenarios.running import make_jobs, run_jobs
-from anabranch.tools.scenarios.schema import Scenario
+from anabranch.tools.scenarios.schema import Preset, Scenario
 from anabranch.tools.scenarios.settings import variant_settings
 from anabranch.tools.scenarios.simulating import Job, RunResult
 from anabranch.tools.scenarios.summary import summarize
@@ -37,6 +37,9 @@ def sim(
     ] = None,
     variants: Annotated[str | None, typer.Option(help="Variants to compare, separated by commas.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Simulated seconds, instead of the file's.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Timing instead of the file's: default, local, lan, wan or harmony.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     log_dir: Annotated[
         Path | None, typer.Option(help="Write the peers' records below this directory, by variant and seed.")
@@ -49,6 +52,11 @@ def sim(
     scenario = load_scenario(file) if file is not None else five_peers()
     if seconds is not None:
         scenario = _with_duration(scenario, seconds)
+    if preset is not None:
+        if preset not in get_args(Preset):
+            raise UsageError(f"--preset {preset}: one of {', '.join(get_args(Preset))}")
+        scenario = msgspec.structs.replace(scenario, preset=preset)
+        check_scenario(scenario)
     count = scenario.run.runs if runs is None else runs
     if not 1 <= count <= RUNS_MAX:
         raise UsageError(f"--runs {count}: from 1 to {RUNS_MAX:,}")

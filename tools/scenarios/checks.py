@@ -109,6 +109,9 @@ def _check_traffic(scenario: Scenario, layout: Layout) -> None:
             layout.config(name, scenario.run.variants[0]).payload_max_bytes
             for name in layout.peers(flow.peer)
         )
+        for size in scenario.run.sizes_bytes:
+            if size > limit:
+                raise UsageError(f"run.sizes_bytes: {size}: payload_max_bytes = {limit} at most")
         if flow.size_bytes > limit:
             raise UsageError(f"{key}.size_bytes = {flow.size_bytes}: payload_max_bytes = {limit} at most")
 

@@ -6,6 +6,8 @@ Pure functions of the file, a variant and a seed. The simulator builds its mesh 
 import random
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from functools import cached_property
+from itertools import combinations
 
 import msgspec
 
@@ -15,6 +17,8 @@ from anabranch.overlay.qos import Role
 from anabranch.tools.scenarios.schema import ConditionKeys, Pair, Peer, Scenario
 from anabranch.tools.scenarios.settings import make_config
 from anabranch.transport.simulator import Conditions
+
+ALL_PAIRS_MAX_PEERS = 64
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -52,6 +56,22 @@ class Layout:
     def mesh(self) -> str:
         """How peers find each other, with the default resolved."""
         return self.scenario.network.mesh or ("links" if self.scenario.links else "full")
+
+    @property
+    def relays(self) -> list[str]:
+        """The peers that pass messages on: all but light clients."""
+        return [place.name for place in self.places if place.role is Role.PEER]
+
+    @cached_property
+    def possible_ways(self) -> list[Pair]:
+        """Both directions of every link that the mesh may have.
+
+        A mesh that looks for neighbours itself may link any two peers; past a size only `join` counts.
+        """
+        pairs = list(self.links)
+        if self.mesh == "join" and len(self.relays) <= ALL_PAIRS_MAX_PEERS:
+            pairs += combinations(self.relays, 2)
+        return list(dict.fromkeys(way for a, b in pairs for way in ((a, b), (b, a))))
 
     def config(self, name: str, variant: str) -> Config:
         """The settings of a peer under a variant of the scenario."""

@@ -7,19 +7,24 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from math import isnan, nan
+from math import inf, isnan, nan
 
 import msgspec
 
 from anabranch.overlay.patterns import matches
-from anabranch.tools.scenarios.schema import Scenario
+from anabranch.tools.scenarios.schema import Pair, Scenario
 from anabranch.tools.scenarios.timeline import Happening
+from anabranch.tools.scenarios.truth import Truth, reroute_s
 from anabranch.transport.simulator import Published, SimSubscription, Simulator
 
 BINS_PER_S = 100_000
 """Latencies are counted in steps of 10 µs, so that runs can be added up."""
 NOTICE_S = 0.5
 """A flow suffers from a fault if a message put within this time after it is lost or late."""
+ROUNDING_S = 1e-9
+"""Sums of delays that meet a deadline exactly may be this much above it."""
+SAMPLES_MAX = 400
+"""Per pair and run, for pictures."""
 STEADY_MESSAGES = 5
 """A flow delivers again with the first of this many in a row that arrive in time."""
 
@@ -36,6 +41,12 @@ class PairCounts(msgspec.Struct):
     """How often the path of a message differed from that of the message before."""
     latencies: dict[int, int] = {}
     """Messages by latency, in bins of 10 µs."""
+    possible: int = 0
+    """Put while a path of links that were up existed."""
+    possible_lost: int = 0
+    timely: int = 0
+    """Delivered, and a path within the deadline existed when they were put."""
+    timely_late: int = 0
 
     def add(self, other: "PairCounts") -> None:
         """Add another run, or another pair."""
@@ -43,6 +54,10 @@ class PairCounts(msgspec.Struct):
         self.delivered += other.delivered
         self.late += other.late
         self.switches += other.switches
+        self.possible += other.possible
+        self.possible_lost += other.possible_lost
+        self.timely += other.timely
+        self.timely_late += other.timely_late
         total = Counter(self.latencies)
         total.update(other.latencies)
         self.latencies = dict(total)
@@ -69,6 +84,12 @@ class Measured(msgspec.Struct, frozen=True):
     data_bytes: int
     measured_s: float
     """Virtual time over which the bytes were counted."""
+    bundles: int
+    """Sent on every hop; each holds one message."""
+    rerouted_s: list[float | None]
+    """By dark link and flow on it: time until a message came another way; None when none did."""
+    samples: dict[str, list[tuple[float, float]]]
+    """By pair: when some of its messages were put, and their latencies."""
 
 
 def measure(
@@ -76,14 +97,17 @@ def measure(
     sim: Simulator,
     subscriptions: Iterable[tuple[str, SimSubscription]],
     happenings: Sequence[Happening],
+    truth: Truth,
     *,
     control_bytes: int,
     data_bytes: int,
+    bundles: int,
 ) -> Measured:
     """Sum up a finished run."""
     since = scenario.run.warmup_s
     pairs: dict[str, PairCounts] = {}
     streams: list[tuple[str, Stream]] = []
+    samples: dict[str, list[tuple[float, float]]] = {}
     published = list(sim.ledger)
     for name, subscription in subscriptions:
         for topic in sorted({flow.topic for flow in scenario.flows}):
@@ -94,10 +118,27 @@ def measure(
                 if each.topic == topic:
                     stream = Stream(subscription, each)
                     streams.append((key, stream))
-                    pairs.setdefault(key, PairCounts()).add(stream.counts(since))
+                    pairs.setdefault(key, PairCounts()).add(stream.counts(since, truth))
+                    samples.setdefault(key, []).extend(stream.samples(since))
             pairs.setdefault(key, PairCounts())
     suffered = [_suffered(happening, streams) for happening in happenings]
-    return Measured(dict(sorted(pairs.items())), suffered, control_bytes, data_bytes, scenario.end_s - since)
+    rerouted = [
+        took
+        for outage in truth.outages()
+        if outage[0] >= since
+        for _, stream in streams
+        for took in stream.rerouted_s(*outage)
+    ]
+    return Measured(
+        dict(sorted(pairs.items())),
+        suffered,
+        control_bytes,
+        data_bytes,
+        scenario.end_s - since,
+        bundles,
+        rerouted,
+        samples,
+    )
 
 
 class Stream:
@@ -117,21 +158,50 @@ class Stream:
                 if isnan(self._arrived[index]):
                     self._arrived[index] = at
 
-    def counts(self, since: float) -> PairCounts:
+    def counts(self, since: float, truth: Truth) -> PairCounts:
         """Totals of the messages put from a time on."""
         counts = PairCounts(switches=self._received.switches if self._received else 0)
         bins: Counter[int] = Counter()
+        limit = self._deadline_s + ROUNDING_S
         for begin, end in self._subscription.active:
             first, last = bisect_left(self._put, max(begin, since)), bisect_left(self._put, end)
+            best, valid = None, -inf
             for index in range(first, last):
-                latency = self._arrived[index] - self._put[index]
-                if latency == latency:  # not nan: it arrived
+                put = self._put[index]
+                if put > valid:
+                    best, valid = truth.best_s(self.origin, self.subscriber, put)
+                latency = self._arrived[index] - put
+                arrived = latency == latency  # not nan
+                if arrived:
                     bins[round(latency * BINS_PER_S)] += 1
-                    counts.late += latency > self._deadline_s
+                    counts.late += latency > limit
+                if best is not None:
+                    counts.possible += 1
+                    counts.possible_lost += not arrived
+                    if arrived and best <= limit:
+                        counts.timely += 1
+                        counts.timely_late += latency > limit
             counts.published += max(0, last - first)
         counts.delivered = bins.total()
         counts.latencies = dict(bins)
         return counts
+
+    def samples(self, since: float) -> list[tuple[float, float]]:
+        """(time of put, latency) of evenly chosen messages that arrived."""
+        step = max(1, len(self._put) // SAMPLES_MAX)
+        chosen = range(bisect_left(self._put, since), len(self._put), step)
+        return [
+            (self._put[index], self._arrived[index] - self._put[index])
+            for index in chosen
+            if not isnan(self._arrived[index])
+        ]
+
+    def rerouted_s(self, at: float, end: float, ways: frozenset[Pair]) -> list[float | None]:
+        """One time, or None if the flow did not come another way; empty if the outage was not on its path."""
+        if self._received is None:
+            return []
+        hit, took = reroute_s(self._received.paths, self._received.path_at(at), at, end, ways)
+        return [took] if hit else []
 
     def suffers(self, happening: Happening) -> bool:
         """Whether a fault hit the path in use, and a message put soon after it was lost or late."""

@@ -61,7 +61,7 @@ def _share(value: float) -> str:
 
 
 def _traffic_line(numbers: Summary) -> str:
-    reroute = numbers["reroute_s"]
+    reroute = numbers["recover_s"]
     text = f"data {numbers['data_bytes']:,} B, control {numbers['control_bytes_per_s']:,.0f} B/s"
     if reroute["count"]:
         text += f"; {reroute['count']} flows hit by a fault on their path"

@@ -24,17 +24,25 @@ def make_jobs(
     log_dir: Path | None = None,
 ) -> list[Job]:
     """Every variant with every seed; the logs of each go to `log_dir/variant/seed-N`."""
+    sizes: list[int | None] = [*scenario.run.sizes_bytes] or [None]
     return [
         Job(
             scenario,
             variant,
             number,
             check,
-            str(log_dir / variant / f"seed-{number}") if log_dir is not None else None,
+            str(_log_place(log_dir, variant, number, size)) if log_dir is not None else None,
+            size,
         )
         for variant in variants
+        for size in sizes
         for number in range(seed, seed + runs)
     ]
+
+
+def _log_place(log_dir: Path, variant: str, seed: int, size: int | None) -> Path:
+    place = log_dir / variant / f"seed-{seed}"
+    return place if size is None else place / f"size-{size}"
 
 
 def run_jobs(

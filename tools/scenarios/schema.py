@@ -17,7 +17,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Rate = Annotated[float, Meta(gt=0, le=1e12)]
 Pair = tuple[str, str]
 Direction = Literal["both", "there", "back"]
-Preset = Literal["local", "lan", "wan", "harmony"]
+Preset = Literal["default", "local", "lan", "wan", "harmony"]
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,6 +50,8 @@ class Run(_Table, frozen=True, kw_only=True):
     seed: int = 1
     """Of the first run; each further run takes the next one."""
     runs: Annotated[int, Meta(ge=1, le=1000)] = 1
+    sizes_bytes: list[Annotated[int, Meta(ge=0)]] = field(default_factory=list)
+    """When given, everything is run once per size, and that is the payload size of every flow."""
     variants: Annotated[list[str], Meta(min_length=1)] = field(default_factory=lambda: ["bp"])
     """Names of [variants.NAME], or of ways of routing."""
 
@@ -253,7 +255,8 @@ class Scenario(_Table, frozen=True, kw_only=True):
     name: str = ""
     about: str = ""
     run: Run = field(default_factory=Run)
-    preset: Preset = "wan"
+    preset: Preset = "default"
+    """`default` is `wan`."""
     config: dict[str, Any] = field(default_factory=dict)
     variants: dict[str, VariantSettings] = field(default_factory=dict)
     network: Network = field(default_factory=Network)
@@ -315,7 +318,7 @@ FORMS = {
     "patterns": 'a list of topic patterns, as in ["air/*", "grid/**"]',
     "peer": "the name of a peer",
     "peers": 'tables [[peers]], as in { name = "p1" }',
-    "preset": 'one of "local", "lan", "wan", "harmony"',
+    "preset": 'one of "default", "local", "lan", "wan", "harmony"',
     "probability": "a share from 0 to 1",
     "random_faults": 'tables [[random_faults]], as in { do = "fail", every_s = 60, probability = 0.1 }',
     "rate_bytes_s": "a number of bytes per second above 0",
@@ -327,6 +330,7 @@ FORMS = {
     "run": "a table [run], as in { duration_s = 60 }",
     "runs": "a whole number from 1 to 1,000",
     "seed": "a whole number",
+    "sizes_bytes": "a list of whole numbers of bytes, as in [64, 1024]",
     "size_bytes": "a whole number of bytes, 0 or more",
     "start_s": "a number of seconds, 0 or more",
     "stop_s": "a number of seconds, 0 or more",

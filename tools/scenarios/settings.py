@@ -36,7 +36,8 @@ def make_config(
         changes |= {key: check_setting(key, value, place) for key, value in table.items()}
     if variant in tuple(Variant) and "variant" not in settings.config | own:
         changes["variant"] = Variant(variant)
-    preset = getattr(Config, settings.preset or scenario.preset)
+    chosen = settings.preset or scenario.preset
+    preset = getattr(Config, "wan" if chosen == "default" else chosen)
     try:
         config: Config = preset(**changes | {"role": role})
     except UsageError as error:

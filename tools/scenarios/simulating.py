@@ -13,6 +13,7 @@ from anabranch.tools.scenarios.measuring import Measured, measure
 from anabranch.tools.scenarios.recordfiles import RecordFiles
 from anabranch.tools.scenarios.schema import Flow, Scenario, Subscription
 from anabranch.tools.scenarios.timeline import Happening, LinkHappenings, timeline
+from anabranch.tools.scenarios.truth import Truth
 from anabranch.transport.simulator import SimSubscription, Simulator
 
 PROGRESS_STEPS = 200
@@ -28,6 +29,8 @@ class Job(msgspec.Struct, frozen=True):
     check: bool = False
     """Assert the nodes' invariants after every event."""
     log_dir: str | None = None
+    size_bytes: int | None = None
+    """Payload size of every flow, instead of the file's."""
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -40,6 +43,7 @@ class RunResult(msgspec.Struct, frozen=True):
     trace_hash: str
     cpu_s: float
     """Of the simulation alone, without summing it up."""
+    size_bytes: int | None = None
 
 
 def simulate(job: Job, on_progress: Callable[[float], None] | None = None) -> RunResult:
@@ -55,7 +59,7 @@ def simulate(job: Job, on_progress: Callable[[float], None] | None = None) -> Ru
         stage = Stage(job, layout, files.write if files is not None else None)
         sim = stage.sim
         sim.run_until(scenario.run.warmup_s)
-        bytes_before = sim.control_bytes(), sim.data_bytes()
+        before = sim.control_bytes(), sim.data_bytes(), sim.bundles_sent()
         for step in range(1, PROGRESS_STEPS + 1):
             sim.run_until(max(sim.now, scenario.end_s * step / PROGRESS_STEPS))
             if on_progress is not None:
@@ -69,10 +73,12 @@ def simulate(job: Job, on_progress: Callable[[float], None] | None = None) -> Ru
         sim,
         stage.subscriptions,
         stage.happenings,
-        control_bytes=sim.control_bytes() - bytes_before[0],
-        data_bytes=sim.data_bytes() - bytes_before[1],
+        stage.truth,
+        control_bytes=sim.control_bytes() - before[0],
+        data_bytes=sim.data_bytes() - before[1],
+        bundles=sim.bundles_sent() - before[2],
     )
-    return RunResult(job.variant, job.seed, measured, sim.events, sim.trace_hash(), cpu_s)
+    return RunResult(job.variant, job.seed, measured, sim.events, sim.trace_hash(), cpu_s, job.size_bytes)
 
 
 class Stage:
@@ -87,6 +93,7 @@ class Stage:
         self.subscriptions: list[tuple[str, SimSubscription]] = []
         """With the names that results call them by."""
         self._disturbances = Disturbances(layout)
+        self._size_bytes = job.size_bytes
         self.sim = sim = Simulator(
             job.seed, check=job.check, default=layout.default, keep_messages=False, on_record=on_record
         )
@@ -99,6 +106,8 @@ class Stage:
                 seeds=place.dials,
                 clock_offset_s=place.clock_offset_s,
             )
+        self.truth = Truth(layout.relays)
+        self._note_truth()
         for subscription in scenario.subscriptions:
             self._plan_subscription(subscription)
         for flow in scenario.flows:
@@ -144,7 +153,7 @@ class Stage:
                 peer,
                 table.topic,
                 rate=table.rate_per_s,
-                size=table.size_bytes,
+                size=table.size_bytes if self._size_bytes is None else self._size_bytes,
                 start=start,
                 stop=stop,
                 deadline_s=(table.deadline_ms or 0.0) / 1e3,
@@ -172,6 +181,7 @@ class Stage:
                 sim.resume(name)
             elif happening.do == "leave" and state == "running":
                 sim.leave(name)
+        self._note_truth()
 
     def _end(self, number: int, happening: Happening) -> None:
         sim = self.sim
@@ -185,6 +195,20 @@ class Stage:
                 sim.restart(name)
             elif happening.do == "pause" and state == "paused":
                 sim.resume(name)
+        self._note_truth()
+
+    def _note_truth(self) -> None:
+        sim = self.sim
+        up, dark = {}, set()
+        running = {peer.name for peer in sim.running()}
+        for way in self._layout.possible_ways:
+            if running.issuperset(way):
+                conditions = sim.network.get(*way)
+                if conditions.blackhole:
+                    dark.add(way)
+                elif conditions.loss < 1:
+                    up[way] = conditions.delay_s
+        self.truth.note(sim.now, up, dark)
 
     def _apply(self, changed: Changed) -> None:
         for (source, target), conditions in changed.items():

@@ -15,7 +15,7 @@ Summary = dict[str, Any]
 def summarize(scenario: Scenario, results: Sequence[RunResult], wall_s: float) -> Summary:
     """What `anabranch sim --json` prints. Shares are fractions; all but `performance` repeats exactly."""
     variants = {
-        variant: _variant([result for result in results if result.variant == variant])
+        variant: _variant(scenario, [result for result in results if result.variant == variant])
         for variant in dict.fromkeys(result.variant for result in results)
     }
     events = sum(result.events for result in results)
@@ -34,7 +34,7 @@ def summarize(scenario: Scenario, results: Sequence[RunResult], wall_s: float) -
     }
 
 
-def _variant(results: list[RunResult]) -> Summary:
+def _variant(scenario: Scenario, results: list[RunResult]) -> Summary:
     pairs: dict[str, PairCounts] = {}
     for result in results:
         for key, counts in result.measured.pairs.items():
@@ -44,12 +44,14 @@ def _variant(results: list[RunResult]) -> Summary:
         total.add(counts)
     measured = [result.measured for result in results]
     seconds = sum(each.measured_s for each in measured)
-    rerouted = [took for each in measured for fault in each.happenings for took in fault.rerouted_s]
+    recovered = [took for each in measured for fault in each.happenings for took in fault.rerouted_s]
     return {
         **_counts(total),
         "data_bytes": sum(each.data_bytes for each in measured),
         "control_bytes_per_s": round(sum(each.control_bytes for each in measured) / seconds, 1),
-        "reroute_s": _reroutes(rerouted),
+        "traffic": _traffic(scenario, results),
+        "reroute_s": _times([took for each in measured for took in each.rerouted_s]),
+        "recover_s": _times(recovered),
         "pairs": {key: _counts(pairs[key]) for key in sorted(pairs)},
         "events": [
             {
@@ -73,11 +75,46 @@ def _counts(counts: PairCounts) -> Summary:
     return {
         "published": counts.published,
         "delivered": counts.delivered,
-        "loss": round(lost / counts.published, 6) if counts.published else 0.0,
-        "late_share": round(counts.late / counts.delivered, 6) if counts.delivered else 0.0,
+        "loss": _share(lost, counts.published),
+        "late_share": _share(counts.late, counts.delivered),
+        "loss_where_path_existed": _share(counts.possible_lost, counts.possible),
+        "late_share_where_path_existed": _share(counts.timely_late, counts.timely),
         "latency_ms": _latencies(counts.latencies),
+        "mean_latency_ms": _mean_ms(counts.latencies),
         "switches": counts.switches,
     }
+
+
+def _share(part: int, whole: int) -> float:
+    return round(part / whole, 6) if whole else 0.0
+
+
+def _mean_ms(bins: dict[int, int]) -> float | None:
+    total = sum(bins.values())
+    return (
+        round(sum(n * count for n, count in bins.items()) * 1000 / BINS_PER_S / total, 3) if total else None
+    )
+
+
+def _traffic(scenario: Scenario, results: list[RunResult]) -> list[Summary]:
+    """Bytes on all hops by payload size; payload and header apart where all flows have the same size."""
+    in_file = {flow.size_bytes for flow in scenario.flows}
+    rows = []
+    for size in dict.fromkeys(result.size_bytes for result in results):
+        measured = [result.measured for result in results if result.size_bytes == size]
+        known = size if size is not None else (next(iter(in_file)) if len(in_file) == 1 else None)
+        data = sum(each.data_bytes for each in measured)
+        payload = None if known is None else known * sum(each.bundles for each in measured)
+        rows.append(
+            {
+                "size_bytes": known,
+                "control_bytes": sum(each.control_bytes for each in measured),
+                "header_bytes": None if payload is None else data - payload,
+                "payload_bytes": payload,
+                "measured_s": sum(each.measured_s for each in measured),
+            }
+        )
+    return rows
 
 
 def _latencies(bins: dict[int, int]) -> Summary:
@@ -95,8 +132,8 @@ def _latencies(bins: dict[int, int]) -> Summary:
     return found
 
 
-def _reroutes(times: Iterable[float | None]) -> Summary:
-    """How long flows took to deliver again after a fault on their path; `never` counts those that did not."""
+def _times(times: Iterable[float | None]) -> Summary:
+    """Percentiles of times; `never` counts the flows for which it did not happen."""
     everything = list(times)
     took = sorted(each for each in everything if each is not None)
     found: Summary = {"count": len(everything), "never": len(everything) - len(took)}

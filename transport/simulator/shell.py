@@ -67,6 +67,7 @@ class Shell:
         """What its clock shows at virtual time 0."""
         self.control_bytes = 0
         self.data_bytes = 0
+        self.bundles_sent = 0
         self.frames_sent = 0
         self.links: dict[LinkId, Wire] = {}
         self.queue_max = config.link_queue_max_bytes
@@ -279,6 +280,7 @@ class Shell:
         self.frames_sent += 1
         if head[1] == _KIND_BUNDLE:
             self.data_bytes += size
+            self.bundles_sent += 1
         else:
             self.control_bytes += size
         engine = self._engine

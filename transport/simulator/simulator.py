@@ -250,6 +250,10 @@ class Simulator:
         """Bytes of bundles that all peers sent, on every hop."""
         return sum(peer.data_bytes for peer in self.peers.values())
 
+    def bundles_sent(self) -> int:
+        """Bundles that all peers sent, on every hop. A flow's bundle holds one message."""
+        return sum(peer.bundles_sent for peer in self.peers.values())
+
     def counters(self, names: Sequence[str] = ()) -> dict[str, int]:
         """The nodes' counters, summed over these peers (default: all)."""
         total: dict[str, int] = {}
