@@ -89,3 +89,28 @@ def test_a_bad_file_is_named_with_its_key(tmp_path: Path) -> None:
     done = call(str(path))
     assert done.returncode == 2
     assert f"{path}: events[1].peer: no peer 'b': one of a" in done.stderr
+
+
+def test_harmony_s_failures_order_the_variants_as_the_paper_does() -> None:
+    """One disturbed slot, shortened: the direct path loses most, two paths least."""
+    file = str(EXAMPLES / "harmony-failures.toml")
+    variants = ("dp", "bp+qos", "bp+qos+mp", "adaptive")
+    done = call(file, "--preset", "default", "--seconds", "225", "--variants", ",".join(variants), "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["variants"]
+    assert list(found) == list(variants)
+    assert found["dp"]["loss"] > 20 * found["adaptive"]["loss"] >= 0
+    assert (
+        found["bp+qos"]["loss"] > found["adaptive"]["loss"] >= found["bp+qos+mp"]["loss_where_path_existed"]
+    )
+    assert found["adaptive"]["data_bytes"] < 1.1 * found["bp+qos"]["data_bytes"]
+    assert found["bp+qos+mp"]["data_bytes"] > 1.8 * found["bp+qos"]["data_bytes"]
+    assert {"loss", "late_share", "latency_ms"} <= set(found["dp"]["pairs"]["s5.t1"])
+    assert 0 < found["adaptive"]["control_bytes_per_s"] < 7800
+
+
+def test_an_unknown_preset_names_the_known_ones() -> None:
+    done = call("--preset", "paper")
+    assert done.returncode == 2
+    assert "paper" in done.stderr
+    assert "harmony" in done.stderr
