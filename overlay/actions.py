@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.identifiers import LinkId, SubscriptionId
-from anabranch.overlay.queues import OutBundle
 from anabranch.overlay.records import LogRecord
 
 

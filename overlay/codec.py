@@ -7,6 +7,7 @@ import msgspec
 
 from anabranch.overlay.errors import DropReason, PeerError, UsageError
 from anabranch.overlay.headers import (
+    ACK_HEADER,
     BUNDLE_HEADER,
     ECHO_HEADER,
     MICROSECONDS_MAX,
@@ -98,10 +99,30 @@ def decode_echo(frame: Frame) -> tuple[int, int, int]:
     return sequence, clock_us, held_us
 
 
+def encode_ack(arrived_to: int, arrived_bits: int) -> bytes:
+    """What arrived on a link."""
+    return ACK_HEADER.pack(WIRE_VERSION, Kind.ACK, arrived_to, arrived_bits)
+
+
+def decode_ack(frame: Frame) -> tuple[int, int]:
+    """(hop sequence after the highest that arrived, bits for those before it)."""
+    if len(frame) != ACK_HEADER.size:
+        raise PeerError(DropReason.MALFORMED, "ack")
+    _, _, arrived_to, arrived_bits = ACK_HEADER.unpack(frame)
+    return arrived_to, arrived_bits
+
+
 def encode_bundle_header(
-    flags: int, hop_sequence: int, bundle_sequence: int, elapsed_us: int, deadline_us: int, tail: bytes
+    flags: int,
+    hop_sequence: int,
+    bundle_sequence: int,
+    elapsed_us: int,
+    deadline_us: int,
+    tail: bytes,
+    arrived_to: int = 0,
+    arrived_bits: int = 0,
 ) -> bytes:
-    """The first frame of a bundle."""
+    """The first frame of a bundle; the last two acknowledge the other direction."""
     return (
         BUNDLE_HEADER.pack(
             WIRE_VERSION,
@@ -112,6 +133,8 @@ def encode_bundle_header(
             bundle_sequence,
             elapsed_us if elapsed_us < MICROSECONDS_MAX else MICROSECONDS_MAX,
             deadline_us,
+            arrived_to,
+            arrived_bits,
         )
         + tail
     )

@@ -12,6 +12,7 @@ _POSITIVE = (
     "probe_interval_s",
     "probe_fast_interval_s",
     "suspect_after_s",
+    "ack_delay_s",
     "hello_timeout_s",
     "dial_interval_s",
     "record_refresh_s",
@@ -78,6 +79,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reorder_hold_s: float = 0.1
     """After a route change, or with copies on several paths, messages wait this long for earlier ones that
     may still be under way."""
+    recovery: bool = True
+    """What a link loses is sent again, and what it holds when it dies takes another way. Not with `dp`."""
+    recovery_max_s: float = 2.0
+    """A message that was put longer ago is not sent a second time."""
+    ack_delay_s: float = 0.05
+    """What arrives is acknowledged after this long at the latest, by bundles that leave anyway or by an
+    acknowledgement of its own. A link that owes one for much longer is avoided."""
     paths_max: int = 4
     """Paths at most for one receiver when a publisher asks for an availability."""
 
@@ -159,7 +167,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @classmethod
     def harmony(cls, **changes: object) -> "Config":
-        """The timing of Harmony's evaluation: probe 5 s, spread 10 s, path search 30 s (section 3)."""
+        """As in Harmony's evaluation: probe 5 s, spread 10 s, path search 30 s (section 3), no recovery."""
         return cls(
             probe_interval_s=5.0,
             probe_fast_interval_s=5.0,
@@ -168,4 +176,5 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             spread_interval_s=10.0,
             spread_min_interval_s=10.0,
             search_interval_s=30.0,
+            recovery=False,
         ).replace(**changes)

@@ -32,6 +32,7 @@ class Control:
         self._by_kind: dict[int, Callable[[Link, Frame, float], list[Action]]] = {
             Kind.PROBE: self._probe,
             Kind.ECHO: self._echo,
+            Kind.ACK: self._ack,
             Kind.BYE: self._farewell,
             Kind.WHO: self._farewell,
         }
@@ -71,6 +72,10 @@ class Control:
     def _echo(self, link: Link, frame: Frame, now: float) -> list[Action]:
         sequence, _, held_us = codec.decode_echo(frame)
         return self._parts.sessions.echoed(link, sequence, held_us, now)
+
+    def _ack(self, link: Link, frame: Frame, now: float) -> list[Action]:
+        arrived_to, bits = codec.decode_ack(frame)
+        return self._parts.hops.acknowledged(link, arrived_to, bits, now)
 
     def _farewell(self, link: Link, frame: Frame, now: float) -> list[Action]:
         del frame

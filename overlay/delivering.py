@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 
 from anabranch.overlay.actions import Action, Deliver, DeliveredRun, SendBundle
+from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame, decode_runs
 from anabranch.overlay.config import Config
 from anabranch.overlay.congestion import Congestions
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import DropReason, PeerError, UsageError
 from anabranch.overlay.forwarding import Familiar, Forwarding, ForwardPlan
-from anabranch.overlay.headers import BUNDLE_HEADER, Run
+from anabranch.overlay.headers import BUNDLE_HEADER, Flag, Run
+from anabranch.overlay.hops import ACK_EVERY_BYTES, Hops
 from anabranch.overlay.identifiers import SubscriptionId
 from anabranch.overlay.identity import Identity
 from anabranch.overlay.links import Link, LinkTable
@@ -17,12 +19,16 @@ from anabranch.overlay.matching import Matching
 from anabranch.overlay.ordering import Arrival, Streams, Verdict
 from anabranch.overlay.patterns import check_topic
 from anabranch.overlay.qos import Demand, Role
-from anabranch.overlay.queues import OutBundle
+from anabranch.overlay.recovering import Recovery
 from anabranch.overlay.routes import Routes
 
 HEADER_BYTES = BUNDLE_HEADER.size
 _unpack_header = BUNDLE_HEADER.unpack_from
 SEQUENCE_MAX = 2**62
+RESENT_HOLD_S = 0.4
+"""How long a gap is held that a link is filling again: enough for some attempts."""
+_ACK_SOON = int(Flag.ACK_SOON)
+_GAP_MAY_FILL = int(Flag.GAP_MAY_FILL)
 OVERHEAD_MAX_BYTES = 256 * 1024
 """What a bundle may weigh beyond its largest payload."""
 
@@ -39,6 +45,8 @@ class Delivering:
         routes: Routes,
         congestion: Congestions,
         counters: Counters,
+        hops: Hops,
+        recovery: Recovery,
     ) -> None:
         self.streams = Streams(config.streams_max, config.held_runs_max, config.reorder_hold_s)
         self._identity = identity
@@ -48,6 +56,8 @@ class Delivering:
         self._routes = routes
         self._congestion = congestion
         self._counters = counters
+        self._hops = hops
+        self._recovery = recovery
         self._forwarding = Forwarding(identity.peer, config.cache_max, config.links_max)
         self._plans = self._forwarding.plans
         self._local = matching.local
@@ -61,7 +71,9 @@ class Delivering:
         size = head_bytes = len(head)
         if size <= HEADER_BYTES:
             raise PeerError(DropReason.MALFORMED, "bundle")
-        _, _, flags, tail_bytes, hop_sequence, sequence, elapsed_us, deadline_us = _unpack_header(head)
+        _, _, flags, tail_bytes, hop_sequence, sequence, elapsed_us, deadline_us, arrived_to, bits = (
+            _unpack_header(head)
+        )
         body_at = HEADER_BYTES + tail_bytes
         if len(frames) == 1 and body_at < head_bytes:
             body: list[Frame] = [head[body_at:]]
@@ -72,14 +84,29 @@ class Delivering:
             raise PeerError(DropReason.MALFORMED, "bundle")
         if size > self._bytes_max:
             raise PeerError(DropReason.OVERSIZED)
-        if not link.window.is_new(hop_sequence):
+        queue = link.queue
+        arrived = queue.arrived
+        ahead = hop_sequence - arrived.next
+        if hop_sequence >= SEQUENCE_MAX:
+            raise PeerError(DropReason.MALFORMED, "hop sequence")
+        if not arrived.is_new(hop_sequence):
             raise PeerError(DropReason.REPLAYED)
+        queue.owed_bytes += size
+        actions: list[Action] = []
+        if (
+            ahead
+            or flags & _ACK_SOON
+            or not link.owes_ack
+            or queue.owed_bytes >= ACK_EVERY_BYTES
+            or queue.retained is None
+            or arrived_to != queue.retained.acknowledged_to
+        ):
+            actions = self._hops.arrived(link, ahead, flags, arrived_to, bits, now)
         tail = bytes(head[HEADER_BYTES:body_at])
         plan = self._plans.get(tail) or self._forwarding.plan(tail)
         if plan.path[-2] != link.peer or (link.is_client and plan.origin != link.peer):
             raise PeerError(DropReason.CONFLICT, "a bundle comes from the last peer on its path")
         started_at = now - elapsed_us / 1e6 - link.estimate.delay_s
-        actions: list[Action] = []
         deliver = plan.deliver
         branches = plan.branches
         if plan.destinations:
@@ -88,21 +115,26 @@ class Delivering:
         if len(runs) == 1 and not branches:
             delivered = self._take_familiar(runs[0], plan, started_at, deadline_us, now)
             if delivered is not None:
-                return [delivered]
+                actions.append(delivered)
+                return actions
         self._check_runs(runs)
+        if link.hole_until > now:
+            flags |= _GAP_MAY_FILL
         if branches and not self._is_client:
             self._counters.add("forwarded")
+            flags &= ~_ACK_SOON
             for peer, child_tail in branches:
                 next_link = self._links.by_peer.get(peer)
-                if next_link is None:
-                    self._counters.drop(DropReason.NO_LINK)
-                    continue
                 bundle = OutBundle(sequence, started_at, deadline_us, child_tail, body, size, 0, flags)
+                if next_link is None or next_link.is_quiet:
+                    actions += self._recovery.detour(peer, bundle)
+                    continue
                 actions.append(SendBundle(next_link.id, bundle))
                 if next_link.backlog_s:
                     actions += self._congestion.met(link, plan.path, peer, next_link.backlog_s, now)
+        hold_s = RESENT_HOLD_S if flags & _GAP_MAY_FILL else 0.0
         for run in runs:
-            self._take_run(run, plan, started_at, deadline_us / 1e6, actions, now)
+            self._take_run(run, plan, started_at, deadline_us / 1e6, hold_s, actions, now)
         return actions
 
     def _take_familiar(
@@ -181,6 +213,7 @@ class Delivering:
         plan: ForwardPlan,
         started_at: float,
         deadline_s: float,
+        hold_s: float,
         actions: list[Action],
         now: float,
     ) -> None:
@@ -206,8 +239,9 @@ class Delivering:
             self._hand_over(delivered, subscriptions, actions)
         else:
             patience_s = max(0.0, deadline_s - delivered.age_s) / 2 if deadline_s else float("inf")
-            arrival = Arrival(first, count, plan.generation, delivered, plan.has_copies, patience_s)
-            self._settle(self.streams.offer(key, arrival, now), actions, now)
+            may_fill = plan.has_copies or hold_s > 0
+            arrival = Arrival(first, count, plan.generation, delivered, may_fill, patience_s)
+            self._settle(self.streams.offer(key, arrival, now, hold_s), actions, now)
         stream = self.streams.get(key)
         if stream is not None:
             plan.familiar = Familiar(run.topic, run.publisher, stream, subscriptions, self._local.version)

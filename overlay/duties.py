@@ -51,6 +51,11 @@ class Duties:
         if name == "probe":
             link = parts.links.get(LinkId(number))
             return parts.sessions.probe(link, at, now) if link is not None else []
+        if name in ("ack", "watch"):
+            link = parts.links.get(LinkId(number))
+            if link is None:
+                return []
+            return parts.hops.watch(link, now) if name == "watch" else parts.hops.ack_due(link)
         if name == "hello":
             return parts.sessions.hello_overdue(LinkId(number), now)
         if name == "hold":
@@ -80,9 +85,14 @@ class Duties:
             elif change.state is LinkState.DOWN:
                 parts.spreading.closed(change.link.id)
                 actions += telling.links_now(now)
+                actions += parts.recovery.rescue(change.link, now)
+            elif change.state is LinkState.SUSPECT:
+                actions += parts.recovery.rescue(change.link, now)
         if parts.sessions.has_measured or actions:
             parts.sessions.has_measured = False
             parts.routes.set_quiet(parts.sessions.quiet)
+            for link in parts.sessions.take_quiet():
+                actions += parts.recovery.rescue(link, now)
             if (due := telling.links_due(now)) is not None:
                 timers.set_earliest(("links", 0), due)
         actions += self.note_routes(now)

@@ -64,4 +64,7 @@ class DropReason(enum.StrEnum):
     CONFLICT = "conflict"
     """Claims the name of another live peer, or our own."""
     LINK_LOST = "link_lost"
-    """Was waiting in the queue of a link that went down."""
+    """Was waiting in the queue of a link that went down, and no other way led on."""
+    UNRECOVERED = "unrecovered"
+    """Was sent over a link that went down before it was acknowledged, and no other way led on: it may have
+    arrived."""

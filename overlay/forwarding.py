@@ -1,5 +1,7 @@
 """What to do with a bundle that arrived: deliver, pass on, both. Decided by its tail alone, and cached."""
 
+from itertools import pairwise
+
 import msgspec
 
 from anabranch.overlay.codec import decode_subtree, decode_tail, encode_tail
@@ -11,6 +13,10 @@ from anabranch.overlay.routes import Route
 
 PLANS_MAX_BYTES = 2 * 1024 * 1024
 """Tails remembered, all together; a longer one is read anew each time."""
+
+
+PASSES_MAX = 2
+"""A bundle passes a peer twice at most: a repair may turn back, and needs no more."""
 
 
 class Familiar(msgspec.Struct):
@@ -100,19 +106,24 @@ class Forwarding:
         names = (tail.origin, *via, *(peer for peer, _ in tail.branches), *tail.destinations)
         if not all(is_peer_name(name) for name in names):
             raise PeerError(DropReason.MALFORMED, "peer name in tail")
-        if not via or via[0] != tail.origin or self._me in via or len(via) > PATH_MAX_PEERS:
+        if not via or via[0] != tail.origin or len(via) > PATH_MAX_PEERS:
             raise PeerError(DropReason.MALFORMED, "path in tail")
         next_peers = {peer for peer, _ in tail.branches}
-        if len(set(via)) != len(via) or len(next_peers) != len(tail.branches):
-            raise PeerError(DropReason.MALFORMED, "a peer twice in tail")
+        if self._me in via and tail.deliver:
+            raise PeerError(DropReason.MALFORMED, "comes back to be delivered")
+        path = [*via, self._me]
+        if any(path.count(peer) > PASSES_MAX for peer in path) or any(a == b for a, b in pairwise(path)):
+            raise PeerError(DropReason.MALFORMED, "a peer too often on the path")
+        if len(next_peers) != len(tail.branches):
+            raise PeerError(DropReason.MALFORMED, "a next peer twice in tail")
         if len(tail.branches) > self._branches_max:
             raise PeerError(DropReason.MALFORMED, "too many branches")
-        path = [*via, self._me]
         branches = []
         for peer, raw in tail.branches:
-            if peer in path:
-                raise PeerError(DropReason.MALFORMED, "loop in route")
             subtree = decode_subtree(raw)
+            passes = path.count(peer)
+            if peer == self._me or passes >= PASSES_MAX or (passes and subtree.deliver):
+                raise PeerError(DropReason.MALFORMED, "loop in route")
             below = Tail(
                 tail.origin,
                 tail.epoch,

@@ -29,6 +29,7 @@ class Kind(enum.IntEnum):
     INSPECT = 10
     REPORT = 11
     CONGESTION = 12
+    ACK = 13
 
 
 class RecordKind(enum.IntEnum):
@@ -40,8 +41,23 @@ class RecordKind(enum.IntEnum):
     ROLES = 4
 
 
-BUNDLE_HEADER = struct.Struct(">BBHIQQII")
-"""version, kind, flags, tail bytes, hop sequence, bundle sequence, elapsed µs, deadline µs (0: none)."""
+BUNDLE_HEADER = struct.Struct(">BBHIQQIIQQ")
+"""version, kind, flags, tail bytes, hop sequence, bundle sequence, elapsed µs, deadline µs (0: none),
+and the acknowledgement of the other direction: see `ACK_HEADER`."""
+
+ACK_HEADER = struct.Struct(">BBQQ")
+"""version, kind, the hop sequence after the highest that arrived, which of the 64 before that highest arrived
+(bit 0: the one just before)."""
+
+
+class Flag(enum.IntFlag):
+    """Bits in the header of a bundle."""
+
+    ACK_SOON = 1
+    """This hop only: the sender keeps little under way and waits for the acknowledgement."""
+    GAP_MAY_FILL = 2
+    """Something before it was lost on a link and is being sent again: worth waiting for."""
+
 
 PROBE_HEADER = struct.Struct(">BBIQ")
 """version, kind, probe sequence, sender's clock in µs."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from anabranch.overlay.config import Config
-from anabranch.overlay.duplicates import SequenceWindow
 from anabranch.overlay.estimators import Estimate
 from anabranch.overlay.identifiers import LinkId
 from anabranch.overlay.qos import LinkState, Role
+from anabranch.overlay.queues import LinkQueue
 
 PROBES_MAX = 16
 """Probes of one link that may be unanswered at a time; older ones count as lost."""
@@ -22,18 +22,25 @@ class Link:
         "epoch",
         "estimate",
         "heard_at",
+        "hole_until",
         "id",
         "is_quiet",
+        "is_watched",
         "next_probe",
         "opened_at",
+        "overdue",
+        "owes_ack",
         "peer",
         "probes",
+        "queue",
+        "quiet_at",
         "role",
         "state",
-        "window",
     )
 
-    def __init__(self, link_id: LinkId, address: str | None, now: float, weight: float) -> None:
+    def __init__(
+        self, link_id: LinkId, address: str | None, now: float, weight: float, queue: LinkQueue
+    ) -> None:
         self.id = link_id
         self.address = address
         """The address this peer dialled; None when the neighbour dialled us."""
@@ -49,7 +56,18 @@ class Link:
         self.is_quiet = False
         """Silent for longer than a probe and its echo take."""
         self.estimate = Estimate(weight)
-        self.window = SequenceWindow()
+        self.queue = queue
+        """What waits for it and what is under way on it; the shell sends from there."""
+        self.quiet_at = 0.0
+        """When it was last found quiet."""
+        self.hole_until = 0.0
+        """Until when what is missing of what it brought may still come."""
+        self.owes_ack = False
+        """Whether an acknowledgement is to be given when its timer fires."""
+        self.is_watched = False
+        """Whether a timer looks after acknowledgements to come."""
+        self.overdue = 0
+        """How often in a row one did not come in time."""
         self.backlog_s = 0.0
         """How long what waits in its queue will take; 0 unless that is much."""
         self.probes: dict[int, float] = {}

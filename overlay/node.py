@@ -60,8 +60,7 @@ class Node:
         self.routes = parts.routes
         self.book = parts.spreading.book
         self._timers = parts.timers
-        self._telling = parts.telling
-        self._publishing = parts.publishing
+        self._telling, self._publishing = parts.telling, parts.publishing
         self._delivering = parts.delivering
         self._streams = parts.delivering.streams
         self._local = parts.local
@@ -70,6 +69,7 @@ class Node:
         self._seeds = tuple(seeds)
         self._actions: list[Action] = []
         self._publishers_open, self._next_subscription = 0, 1
+        self.queue = parts.sessions.queue
         self.publish = parts.publishing.publish
         """Take one publication (`codec.encode_payload` made payload and size); it leaves with a flush."""
         self.seal = parts.publishing.seal

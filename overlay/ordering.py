@@ -1,10 +1,10 @@
 """The sequence of every publisher heard of: what may be delivered now, what waits, what comes too late.
 
 A link keeps order, so a gap within one generation of a route is a loss and nothing waits for it. When the
-generation changes, messages on the old path may still be under way, and with copies on several paths what is
-missing on one may come on another: what follows a gap is then held until it is filled or a bounded time has
-passed. Nothing is ever delivered before an earlier message
-of its publisher that is delivered too, and nothing twice.
+generation changes, messages on the old path may still be under way; with copies on several paths what is
+missing on one may come on another; and what a link lost is sent again. What follows such a gap is held until
+it is filled or a bounded time has passed. Nothing is ever delivered before an earlier message of its
+publisher that is delivered too, and nothing twice.
 """
 
 import msgspec
@@ -25,10 +25,10 @@ class Arrival(msgspec.Struct):
     count: int
     generation: int
     item: object
-    has_copies: bool = False
-    """Whether it travels over several paths."""
+    may_fill: bool = False
+    """Whether what is missing before it may still come: on another path, or sent again over a link."""
     patience_s: float = float("inf")
-    """How long it may wait for earlier ones on another path; those of an older route get the full time, since
+    """How long it may wait for them; those of an older route get the full time, since
     a message that comes late is better than one that never does."""
 
 
@@ -73,7 +73,7 @@ class Stream:
             return verdict
         fills = arrival.first <= expected
         is_new_route = arrival.generation != self.generation
-        if not fills and (is_new_route or self.held or arrival.has_copies):
+        if not fills and (is_new_route or self.held or arrival.may_fill):
             self.held.append(arrival)
             self.held.sort(key=lambda waiting: waiting.first)
             hold_until = now + (hold_s if is_new_route else min(hold_s, arrival.patience_s))
@@ -161,13 +161,13 @@ class Streams:
         stream.generation = generation
         return True
 
-    def offer(self, key: StreamKey, arrival: Arrival, now: float) -> Verdict:
-        """Take a run of this stream."""
+    def offer(self, key: StreamKey, arrival: Arrival, now: float, hold_s: float = 0.0) -> Verdict:
+        """Take a run of this stream; it may wait longer than usual, for `hold_s`."""
         stream = self._streams.pop(key, None)
         if stream is None:
             stream = Stream(arrival.first, arrival.generation)
         self._streams[key] = stream
-        verdict = stream.offer(arrival, now, self._hold_s, self._held_max)
+        verdict = stream.offer(arrival, now, max(hold_s, self._hold_s), self._held_max)
         if len(self._streams) > self._streams_max:
             forgotten = self._forget_oldest()
             if forgotten:

@@ -6,10 +6,12 @@ from anabranch.overlay.config import Config
 from anabranch.overlay.congestion import Congestions
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.delivering import Delivering
+from anabranch.overlay.hops import Hops
 from anabranch.overlay.identity import Identity, Rng
 from anabranch.overlay.interests import Interests, LocalSubscriptions
 from anabranch.overlay.matching import Matching
 from anabranch.overlay.publishing import Publishing
+from anabranch.overlay.recovering import Recovery
 from anabranch.overlay.routes import Routes
 from anabranch.overlay.sessions import Sessions, TimerKey
 from anabranch.overlay.spreading import Spreading
@@ -50,4 +52,6 @@ class Parts:
         )
         shared = (identity, config, links, self.matching, routes, self.congestion, counters)
         self.publishing = Publishing(*shared)
-        self.delivering = Delivering(*shared)
+        self.hops = Hops(config, self.sessions, counters, self.timers)
+        self.recovery = Recovery(identity, config, links, routes, counters)
+        self.delivering = Delivering(*shared, self.hops, self.recovery)

@@ -3,6 +3,7 @@
 import msgspec
 
 from anabranch.overlay.actions import Action, Deliver, DeliveredRun, SendBundle
+from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame, decode_value, encode_runs
 from anabranch.overlay.config import Config
 from anabranch.overlay.congestion import Congestions
@@ -14,7 +15,6 @@ from anabranch.overlay.identity import Identity
 from anabranch.overlay.links import LinkTable
 from anabranch.overlay.matching import Matching
 from anabranch.overlay.qos import Demand, Role
-from anabranch.overlay.queues import OutBundle
 from anabranch.overlay.routes import Route, Routes
 
 MESSAGE_BYTES = 256

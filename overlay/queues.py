@@ -4,11 +4,15 @@ The shell owns one per link and pops as fast as the link takes; so time spent wa
 """
 
 from collections import deque
+from collections.abc import Callable
 from math import inf
 
-import msgspec
-
+from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame, encode_bundle_header
+from anabranch.overlay.duplicates import SequenceWindow
+from anabranch.overlay.headers import Flag
+from anabranch.overlay.retaining import Retained
+from anabranch.overlay.windows import Window
 
 CONTROL_MAX_BYTES = 4 * 1024 * 1024
 """Control that may wait in one link's queue; a neighbour that reads none of it is as good as gone."""
@@ -21,25 +25,16 @@ ONE_FRAME_MAX_BYTES = 8 * 1024
 REST_SHARE = 8
 """One byte in so many is for what waits without urgency: urgent bundles slow it down, and don't stop it."""
 
+RETAINED_MAX_BYTES = 4 * 1024 * 1024
+"""What a link remembers as under way: about what a socket and the kernel hold for a stalled one."""
+
+URGENT_MEMORY_S = 2.0
+"""So long after an urgent bundle bulk keeps its window."""
+
+_NOTHING: deque[OutBundle] = deque()
+_ACK_SOON = int(Flag.ACK_SOON)
 _CLASS_BITS = 4
 """Deadlines that agree in so many leading bits share a class: few classes, each an eighth wide at most."""
-
-
-class OutBundle(msgspec.Struct):
-    """A bundle on its way out."""
-
-    sequence: int
-    """Per origin."""
-    started_at: float
-    """When, on our clock, its elapsed time was zero."""
-    deadline_us: int
-    tail: bytes
-    body: list[Frame]
-    """The body and the large payloads, passed on untouched."""
-    size: int
-    messages: int
-    """0 when unknown: a relay does not look."""
-    flags: int = 0
 
 
 class LinkQueue:
@@ -64,14 +59,31 @@ class LinkQueue:
         "_displaced",
         "_hop_sequence",
         "_in_turn",
+        "_now",
         "_owed",
         "_urgent",
         "_urgent_max",
+        "_urgent_until",
+        "_window",
+        "arrived",
         "bytes",
+        "owed_bytes",
+        "retained",
     )
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, *, retains: bool = True) -> None:
         self._bytes_max = bytes_max
+        self.arrived = SequenceWindow()
+        """What came the other way: each bundle that leaves acknowledges it."""
+        self.owed_bytes = 0
+        """Bytes that arrived and were not acknowledged yet."""
+        self.retained: Retained | None = Retained(RETAINED_MAX_BYTES) if retains else None
+        """What left and was not acknowledged; None when nobody wants to know."""
+        self._window: Window | None = None
+        """While urgent bundles pass: how much bulk may be under way."""
+        self._urgent_until = 0.0
+        self._now = 0.0
+        """When `peek` was last called."""
         self._urgent_max = bytes_max - bytes_max // REST_SHARE
         self._control: deque[bytes] = deque()
         self._control_bytes = 0
@@ -148,9 +160,11 @@ class LinkQueue:
         """The frames to send next; `advance` takes them off once the socket took them."""
         if self._control:
             return [self._control[0]]
+        self._now = now
         if self._urgent:
+            self._urgent_until = now + URGENT_MEMORY_S
             chosen = self._chosen = self._choose(now)
-        elif self._bulk:
+        elif self._bulk and (not self._urgent_until or self._may_leave(now)):
             chosen = self._chosen = self._bulk
         else:
             return None
@@ -158,21 +172,76 @@ class LinkQueue:
 
     def express(self, bundle: OutBundle, now: float) -> list[Frame] | None:
         """The frames of a bundle that passes an empty queue; None when others wait. Then `express_sent`."""
-        return None if self._control or self._bulk or self._urgent else self._frames_of(bundle, now)
+        if self._control or self._bulk or self._urgent:
+            return None
+        if bundle.deadline_us:
+            self._urgent_until = now + URGENT_MEMORY_S
+        elif self._urgent_until and not self._may_leave(now):
+            return None
+        return self._frames_of(bundle, now)
 
-    def express_sent(self) -> None:
-        """The socket took what `express` made."""
+    def express_sent(self, bundle: OutBundle, now: float) -> None:
+        """The socket took what `express` made of this bundle."""
+        if self.retained is not None:
+            self.retained.add(self._hop_sequence, bundle, now)
         self._hop_sequence += 1
+        self.owed_bytes = 0
+
+    def acknowledged(self, arrived_to: int, bits: int, now: float) -> list[OutBundle]:
+        """The neighbour tells what arrived; the bundles that did not."""
+        if self.retained is None:
+            return []
+        was_full = self._window is not None and self.retained.bytes >= self._window.bytes // 2
+        lost, size, sent_at = self.retained.acknowledge(arrived_to, bits)
+        if self._window is not None and size:
+            self._window.acknowledged(size, now - sent_at, was_full)
+        return lost
+
+    def take_bundles(self, wanted: Callable[[OutBundle], bool]) -> tuple[list[OutBundle], list[OutBundle]]:
+        """Bundles that shall not leave by this link any more: (sent and not acknowledged, not sent yet)."""
+        sent = self.retained.take(wanted) if self.retained is not None else []
+        waiting = []
+        for queue in (*self._urgent.values(), self._bulk):
+            taken = [bundle for bundle in queue if wanted(bundle)]
+            if taken:
+                kept = [bundle for bundle in queue if not wanted(bundle)]
+                queue.clear()
+                queue.extend(kept)
+                waiting += taken
+        self._urgent = {key: queue for key, queue in self._urgent.items() if queue}
+        self._chosen = None
+        size = sum(bundle.size for bundle in waiting)
+        self.bytes -= size
+        self._bulk_bytes -= sum(bundle.size for bundle in waiting if not bundle.deadline_us)
+        return sent, waiting
+
+    @property
+    def bulk_bundle_max_bytes(self) -> float:
+        """How large a bundle without a deadline should be, so that urgent ones don't wait for it long."""
+        return self._window.bundle_max_bytes if self._window is not None else inf
+
+    def _may_leave(self, now: float) -> bool:
+        """Whether the window has room for bulk."""
+        if now > self._urgent_until or self.retained is None:
+            self._window = None
+            self._urgent_until = 0.0
+            return True
+        if self._window is None:
+            self._window = Window()
+        return self.retained.bytes < self._window.bytes
 
     def _frames_of(self, bundle: OutBundle, now: float) -> list[Frame]:
         elapsed_us = int((now - bundle.started_at) * 1e6)
+        arrived = self.arrived
         header = encode_bundle_header(
-            bundle.flags,
+            bundle.flags if self._window is None else bundle.flags | _ACK_SOON,
             self._hop_sequence,
             bundle.sequence,
             elapsed_us if elapsed_us > 0 else 0,
             bundle.deadline_us,
             bundle.tail,
+            arrived.next,
+            arrived.bits,
         )
         body = bundle.body
         if len(body) == 1 and len(body[0]) <= ONE_FRAME_MAX_BYTES:
@@ -191,7 +260,10 @@ class LinkQueue:
         self._chosen = None
         bundle = waiting.popleft()
         size = bundle.size
+        if self.retained is not None:
+            self.retained.add(self._hop_sequence, bundle, self._now)
         self._hop_sequence += 1
+        self.owed_bytes = 0
         self.bytes -= size
         if bundle.deadline_us:
             if not waiting:
@@ -219,8 +291,9 @@ class LinkQueue:
         return len(left), sum(bundle.messages or 1 for bundle in left)
 
     def _choose(self, now: float) -> deque[OutBundle]:
-        """Whose first bundle leaves next; something must wait."""
-        urgent, bulk = self._urgent, self._bulk
+        """Whose first bundle leaves next; something must wait. Bulk only while its window has room."""
+        urgent = self._urgent
+        bulk = self._bulk if not self._bulk or self._may_leave(now) or not urgent else _NOTHING
         self._in_turn = False
         if not urgent:
             return bulk

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 import msgspec
 
 from anabranch.overlay.choosing import Choice, Choosing
-from anabranch.overlay.codec import encode_subtree, encode_tail
+from anabranch.overlay.codec import encode_tail
 from anabranch.overlay.config import Config
 from anabranch.overlay.headers import Tail
 from anabranch.overlay.identity import Identity
 from anabranch.overlay.paths import Hop, Path, hops_of, path_cost, shortest_paths
 from anabranch.overlay.qos import BEST_EFFORT, Demand
 from anabranch.overlay.topology import Topology
+from anabranch.overlay.trees import Tree, encode_tree, join_paths
 
 Asked = tuple[str, Demand]
 """A receiver, and what is asked of the paths to it."""
@@ -165,7 +166,7 @@ class Routes:
         choices = [choice for _, choice in chosen if choice is not None]
         paths = [path for choice in choices for path in choice.paths]
         copies = max((len(choice.paths) for choice in choices), default=1)
-        tree = _join(paths)
+        tree = join_paths(paths)
         previous = self._stale.pop((destinations, demand), None)
         if previous is not None:
             same = self._encode(tree, previous.generation, copies)
@@ -176,13 +177,8 @@ class Routes:
         availability = 0.0 if unreached else min((choice.availability for choice in choices), default=0.0)
         return Route(self._generation, branches, len(choices), unreached, hops_of(paths), availability)
 
-    def _encode(self, tree: "_Tree", generation: int, copies: int) -> tuple[tuple[str, bytes], ...]:
-        branches = []
-        for peer, (deliver, children) in tree.items():
-            below = [(name, _encode_subtree(*child)) for name, child in children.items()]
-            tail = Tail(self._me, self._identity.epoch, generation, [self._me], deliver, below, copies=copies)
-            branches.append((peer, encode_tail(tail)))
-        return tuple(branches)
+    def _encode(self, tree: Tree, generation: int, copies: int) -> tuple[tuple[str, bytes], ...]:
+        return encode_tree(tree, self._me, self._identity.epoch, generation, [self._me], copies)
 
     def _choose(self, destination: str, demand: Demand) -> Choice | None:
         asked = (destination, demand)
@@ -213,24 +209,3 @@ class Routes:
                 self.switches += 1
         self._changes.append(change)
         del self._changes[: -self._config.cache_max]
-
-
-_Tree = dict[str, "tuple[bool, _Tree]"]
-
-
-def _join(paths: list[Path]) -> _Tree:
-    """One tree out of paths that start at the same peer; a peer is asked to deliver once."""
-    root: _Tree = {}
-    for path in paths:
-        level = root
-        for peer in path[1:-1]:
-            deliver, below = level.get(peer, (False, {}))
-            level[peer] = (deliver, below)
-            level = below
-        _, below = level.get(path[-1], (False, {}))
-        level[path[-1]] = (True, below)
-    return root
-
-
-def _encode_subtree(deliver: bool, children: _Tree) -> msgspec.Raw:
-    return encode_subtree(deliver, [(name, _encode_subtree(*child)) for name, child in children.items()])

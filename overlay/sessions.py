@@ -3,6 +3,8 @@
 Returns actions; what became of a link is told by `take_changes()`, on which the node acts.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from anabranch.overlay.actions import Action, CloseLink, Dial, SendControl, Write
@@ -17,6 +19,7 @@ from anabranch.overlay.identifiers import LinkId, is_peer_name
 from anabranch.overlay.identity import Identity, Rng
 from anabranch.overlay.links import Link, LinkTable
 from anabranch.overlay.qos import LinkState, Role
+from anabranch.overlay.queues import LinkQueue
 from anabranch.overlay.records import ProbeRecord
 from anabranch.overlay.timers import Timers
 
@@ -55,6 +58,9 @@ class Sessions:
         self._history: dict[str, tuple[Estimate, float]] = {}
         self.quiet: frozenset[str] = frozenset()
         """Neighbours that are silent for longer than a probe and its echo take."""
+        self._fell_quiet: list[Link] = []
+        self.on_link: Callable[[Link], None] = lambda _: None
+        """Told of each new link."""
 
     @property
     def has_changes(self) -> bool:
@@ -74,10 +80,18 @@ class Sessions:
             self.dialling.opened(address)
         if self.links.opening_count() >= self._config.links_opening_max:
             self._counters.drop(DropReason.TABLE_FULL)
-            return self._close(Link(link_id, address, now, 1.0), "too many connections", now)
-        self.links.add(Link(link_id, address, now, self._config.ewma_weight))
+            return self._close(Link(link_id, address, now, 1.0, LinkQueue(1)), "too many connections", now)
+        queue = LinkQueue(self._config.link_queue_max_bytes, retains=self._config.recovery)
+        link = Link(link_id, address, now, self._config.ewma_weight, queue)
+        self.links.add(link)
+        self.on_link(link)
         self._timers.set(("hello", link_id), now + self._config.hello_timeout_s)
         return [self._hello(link_id)] if address is not None else []
+
+    def queue(self, link_id: LinkId) -> LinkQueue | None:
+        """Where the shell finds what it shall send over a link; None when the link was refused."""
+        link = self.links.get(link_id)
+        return link.queue if link is not None else None
 
     def closed(self, link_id: LinkId, now: float, cause: str) -> None:
         """A connection is gone."""
@@ -169,9 +183,9 @@ class Sessions:
             actions += self._probe_record(link, sequence, None, now)
         actions.append(SendControl(link.id, encode_probe(sequence, int(now * 1e6) & (2**64 - 1))))
         patience = config.probe_interval_s + 2 * link.estimate.delay_s + SILENCE_SLACK_S
-        if silence > patience:
-            link.is_quiet = True
-            self.quiet |= {link.peer}
+        if silence > patience or (link.is_quiet and link.heard_at <= link.quiet_at):
+            if not link.is_quiet:
+                self._set_quiet(link, now)
             pause = config.probe_fast_interval_s
         else:
             link.is_quiet = False
@@ -182,6 +196,18 @@ class Sessions:
         verdict = min((at for at in verdicts if at > now + JUST_AFTER_S), default=now + pause)
         self._timers.set(("probe", link.id), min(max(due + pause, now + pause / 2), verdict))
         return actions
+
+    def fall_quiet(self, link: Link, now: float) -> None:
+        """Bundles are under way on a link for too long, and nothing is heard from it."""
+        if not link.is_quiet:
+            self._set_quiet(link, now)
+            self.has_measured = True
+            self._timers.set_earliest(("probe", link.id), now)
+
+    def take_quiet(self) -> list[Link]:
+        """Links that fell quiet since the last call."""
+        fell, self._fell_quiet = self._fell_quiet, []
+        return fell
 
     def hello_overdue(self, link_id: LinkId, now: float) -> list[Action]:
         """No hello in time."""
@@ -212,6 +238,12 @@ class Sessions:
 
     # Inside
 
+    def _set_quiet(self, link: Link, now: float) -> None:
+        link.is_quiet = True
+        link.quiet_at = now
+        self.quiet |= {link.peer}
+        self._fell_quiet.append(link)
+
     def _hello(self, link_id: LinkId) -> SendControl:
         me = self._identity
         hello = Hello(me.peer, me.epoch, self._config.role.value, me.instance)
@@ -238,8 +270,8 @@ class Sessions:
         self.links.remove(link.id)
         if link.peer not in self.links.by_peer:
             self.quiet -= {link.peer}
-        self._timers.cancel(("probe", link.id))
-        self._timers.cancel(("hello", link.id))
+        for name in ("probe", "hello", "ack", "watch"):
+            self._timers.cancel((name, link.id))
         if link.address is not None:
             self.dialling.failed(link.address, now)
         if was_known:

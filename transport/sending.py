@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 import zmq
 
 from anabranch.overlay.actions import SendBundle
+from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import DropReason
 from anabranch.overlay.identifiers import LinkId
-from anabranch.overlay.queues import OutBundle
 from anabranch.transport.connections import Connection, Dialled, share
 from anabranch.transport.gate import Gate
 from anabranch.transport.reading import has_input
@@ -104,7 +104,7 @@ class Sending:
                 except zmq.ZMQError:
                     pass  # full or gone: the usual way finds out which
                 else:
-                    connection.queue.express_sent()
+                    connection.queue.express_sent(action.bundle, now)
                     self._count_sent("sent.data_bytes", frames)
                     self._touched[connection.socket] = connection
                     return

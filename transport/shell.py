@@ -43,6 +43,8 @@ class Shell:
         """Inspections under way, by token."""
         self.received = node.receive
         """A message arrived on a link."""
+        self.queue = node.queue
+        """What waits for a link."""
         self.wiring = Wiring(self, node.config, node.counters, self.gate)
         self._room = self.wiring.room
         self._loop = asyncio.get_running_loop()
@@ -179,6 +181,9 @@ class Shell:
             self.turn()
         else:
             self.wiring.sending.finish_turn()
+            due = self.node.next_timeout()
+            if due is not None and due != self._timer_at:
+                self._arm_timer(due)
 
     # What the wiring reports
 

@@ -19,6 +19,7 @@ from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import DropReason, UsageError
 from anabranch.overlay.identifiers import LinkId
+from anabranch.overlay.queues import LinkQueue
 from anabranch.transport import sockets
 from anabranch.transport.connections import Accepted, Connection, Dialled
 from anabranch.transport.gate import Gate
@@ -48,6 +49,9 @@ class Owner(Protocol):
 
     def closed(self, link: LinkId) -> None:
         """A connection is gone."""
+
+    def queue(self, link: LinkId) -> LinkQueue | None:
+        """What is to be sent over a connection that was reported as opened; None when it is refused."""
 
     def dial_failed(self, address: str) -> None:
         """A connection did not come about."""
@@ -250,7 +254,7 @@ class Wiring:
         self._accepted[routing_id] = accepted
         self._by_fd[accepted.fd] = accepted
         self._connections[accepted.link] = accepted
-        self._owner.opened(accepted.link, None)
+        self._opened(accepted, None)
         return accepted
 
     def _read_dial_monitor(self, dialled: Dialled) -> None:
@@ -261,7 +265,7 @@ class Wiring:
                 self._dialling.remove(dialled)
                 self._connections[dialled.link] = dialled
                 self._watch(dialled.socket, partial(self._on_dealer, dialled))
-                self._owner.opened(dialled.link, dialled.address)
+                self._opened(dialled, dialled.address)
                 self._owner.turn()
             elif dialled.is_open:
                 for _ in range(LAST_READS_MAX):  # its last words first; it ended, so they are few
@@ -273,6 +277,12 @@ class Wiring:
             elif event != zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._lost_dial(dialled)
                 return
+
+    def _opened(self, connection: Connection, address: str | None) -> None:
+        self._owner.opened(connection.link, address)
+        queue = self._owner.queue(connection.link)
+        if queue is not None:
+            connection.queue = queue
 
     def _new_link(self) -> LinkId:
         link = LinkId(self._next_link)
@@ -314,8 +324,8 @@ class Wiring:
     def lost(self, connection: Connection) -> None:
         """A connection that stood is gone; its owner hears of it."""
         if self._connections.get(connection.link) is connection and not connection.closing:
+            self._owner.closed(connection.link)  # before its queue goes: what waits may take another way
             self._destroy(connection)
-            self._owner.closed(connection.link)
             self._owner.turn()
 
     def _lost_dial(self, dialled: Dialled) -> None:

@@ -6,7 +6,7 @@ from anabranch.overlay.config import Config
 from anabranch.overlay.errors import UsageError
 from anabranch.transport.simulator import Conditions, SimSubscription, Simulator
 
-FIXED = Config(neighbours_target=0)
+FIXED = Config(neighbours_target=0, recovery=False)
 
 
 def pair(seed: int = 1, **conditions: object) -> tuple[Simulator, SimSubscription]:

@@ -55,7 +55,7 @@ LOST_S = {
 
 @pytest.mark.parametrize("variant", LOST_S)
 def test_a_failed_link_costs_what_the_variant_needs_to_notice(variant: Variant) -> None:
-    sim = triangle(variant, direct_s=0.01, leg_s=0.01)
+    sim = triangle(variant, direct_s=0.01, leg_s=0.01, recovery=False)
     begin = sim.now + 3
     sim.at(begin + 2, lambda: sim.change("a", "c", blackhole=True))
     sim.at(begin + 9, lambda: sim.change("a", "c", blackhole=False))
@@ -175,7 +175,7 @@ def test_a_link_that_goes_silent_far_away_is_told_before_it_is_given_up() -> Non
     lost_s = {}
     for variant in (Variant.BP_QOS, Variant.ADAPTIVE):
         sim = Simulator(5)
-        config = Config(neighbours_target=0, variant=variant)
+        config = Config(neighbours_target=0, variant=variant, recovery=False)
         for here, there, delay_s in (
             ("a", "b", 0.01),
             ("b", "d", 0.01),

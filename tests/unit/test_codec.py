@@ -78,9 +78,10 @@ def test_a_bundle_header_and_its_tail_come_back_as_they_were(
     flags: int, hop: int, sequence: int, elapsed_us: int, deadline_us: int, tail: Tail
 ) -> None:
     encoded = codec.encode_tail(tail)
-    frame = codec.encode_bundle_header(flags, hop, sequence, elapsed_us, deadline_us, encoded)
+    frame = codec.encode_bundle_header(flags, hop, sequence, elapsed_us, deadline_us, encoded, 7, 5)
     fields = BUNDLE_HEADER.unpack_from(frame)
-    assert fields == (WIRE_VERSION, Kind.BUNDLE, flags, len(encoded), hop, sequence, elapsed_us, deadline_us)
+    fixed = (WIRE_VERSION, Kind.BUNDLE, flags, len(encoded), hop, sequence, elapsed_us, deadline_us)
+    assert fields == (*fixed, 7, 5)
     assert as_read(codec.decode_tail(frame[BUNDLE_HEADER.size :])) == as_read(tail)
 
 

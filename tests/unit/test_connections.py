@@ -3,8 +3,8 @@
 import pytest
 import zmq
 
+from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.identifiers import LinkId
-from anabranch.overlay.queues import OutBundle
 from anabranch.transport import connections
 from anabranch.transport.connections import Accepted, Connection, Dialled
 

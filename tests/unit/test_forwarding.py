@@ -7,7 +7,7 @@ from support_nodes import below, tail
 
 from anabranch.overlay.codec import decode_tail, encode_tail
 from anabranch.overlay.errors import DropReason, PeerError
-from anabranch.overlay.forwarding import PATH_MAX_PEERS, Forwarding
+from anabranch.overlay.forwarding import PASSES_MAX, PATH_MAX_PEERS, Forwarding
 from anabranch.overlay.headers import Tail
 from anabranch.overlay.routes import Route
 
@@ -105,6 +105,20 @@ def test_a_loop_further_down_ends_at_the_peer_that_meets_it(forwarding: Forwardi
         Forwarding(peer, 4, 8).plan(part)
 
 
+def test_a_repair_may_turn_back_once_and_delivers_only_further_on(forwarding: Forwarding) -> None:
+    plan = forwarding.plan(encode_tail(tail("me", "q", deliver=False, to=[("x", below(True))])))
+    assert plan.path == ("me", "q", "me")
+    assert not plan.deliver
+    assert [peer for peer, _ in plan.branches] == ["x"]
+    for lie in (
+        tail("me", "q", to=[("x", below(True))]),
+        tail("me", "q", "me", "q", deliver=False, to=[("x", below(True))]),
+        tail("p", "q", deliver=False, to=[("p", below(True))]),
+        tail("p", "q", "p", deliver=False, to=[("p", below(False, ("x", below(True))))]),
+    ):
+        assert refusal(forwarding, lie) is DropReason.MALFORMED
+
+
 @given(TAILS)
 def test_whatever_decodes_is_planned_without_loops_or_refused_as_malformed(any_tail: Tail) -> None:
     try:
@@ -114,8 +128,9 @@ def test_whatever_decodes_is_planned_without_loops_or_refused_as_malformed(any_t
     else:
         reason = DropReason.MALFORMED
         assert plan.path[-1] == "me"
-        assert len(set(plan.path)) == len(plan.path)
-        assert not {peer for peer, _ in plan.branches} & set(plan.path)
+        assert all(plan.path.count(peer) <= PASSES_MAX for peer in plan.path)
+        assert not plan.deliver or plan.path.count("me") == 1
+        assert all(plan.path.count(peer) < PASSES_MAX for peer, _ in plan.branches)
     assert reason is DropReason.MALFORMED
 
 

@@ -147,19 +147,19 @@ def test_a_gap_on_one_path_is_a_loss_and_holds_nothing_up() -> None:
 def test_with_copies_a_gap_waits_for_the_other_path() -> None:
     model = Model()
     key = KEYS[0]
-    assert model.arrive(key, 0, has_copies=True) == [0]
-    assert model.arrive(key, 2, has_copies=True) == [], "1 was lost on the quick path"
-    assert model.arrive(key, 0, has_copies=True) == []
-    assert model.arrive(key, 1, has_copies=True) == [1, 2], "and came on the slow one"
+    assert model.arrive(key, 0, may_fill=True) == [0]
+    assert model.arrive(key, 2, may_fill=True) == [], "1 was lost on the quick path"
+    assert model.arrive(key, 0, may_fill=True) == []
+    assert model.arrive(key, 1, may_fill=True) == [1, 2], "and came on the slow one"
     assert (model.lost, model.refused) == (0, {DropReason.DUPLICATE: 1})
 
 
 def test_what_must_arrive_soon_does_not_wait_as_long() -> None:
     model = Model()
     key = KEYS[0]
-    model.arrive(key, 0, has_copies=True)
-    model.arrive(key, 2, has_copies=True, patience_s=HOLD_S)
-    model.arrive(key, 3, has_copies=True, patience_s=HOLD_S / 10)
+    model.arrive(key, 0, may_fill=True)
+    model.arrive(key, 2, may_fill=True, patience_s=HOLD_S)
+    model.arrive(key, 3, may_fill=True, patience_s=HOLD_S / 10)
     model.wait(HOLD_S / 10 - 0.01)
     assert model.delivered[key] == [0]
     model.wait(0.02)

@@ -77,8 +77,8 @@ def test_different_deadlines_travel_apart_with_the_time_already_spent() -> None:
     driver.flush()
     sent = driver.take(SendBundle)
     headers = [BUNDLE_HEADER.unpack_from(on_the_wire(bundle, driver.now)[0]) for bundle in sent]
-    assert sorted(header[-1] for header in headers) == [0, 50_000]
-    assert [header[-2] for header in headers] == pytest.approx([10_000] * 2, abs=2)
+    assert sorted(header[7] for header in headers) == [0, 50_000]
+    assert [header[6] for header in headers] == pytest.approx([10_000] * 2, abs=2)
 
 
 def test_large_payloads_travel_as_frames_of_their_own_uncopied() -> None:

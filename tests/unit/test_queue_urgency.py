@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.headers import BUNDLE_HEADER
-from anabranch.overlay.queues import REST_SHARE, LinkQueue, OutBundle
+from anabranch.overlay.queues import REST_SHARE, LinkQueue
 
 BYTES_MAX = 1000
 DEADLINES_US = (0, 1000, 2000, 50_000, 1_000_000)
@@ -117,7 +118,7 @@ def test_a_class_whose_first_is_late_waits_for_those_that_can_still_make_it() ->
 
 
 def test_what_is_not_urgent_gets_its_share_of_the_bytes() -> None:
-    queue = LinkQueue(10**6)
+    queue = LinkQueue(10**6, retains=False)
     for number in range(100):
         queue.put_bundle(bundle(number, 0.0, 0))
     sent: list[int] = []

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import encode_runs
 from anabranch.overlay.headers import BUNDLE_HEADER, MICROSECONDS_MAX, Run
-from anabranch.overlay.queues import CONTROL_MAX_BYTES, ONE_FRAME_MAX_BYTES, LinkQueue, OutBundle
+from anabranch.overlay.queues import CONTROL_MAX_BYTES, ONE_FRAME_MAX_BYTES, LinkQueue
 
 BYTES_MAX = 1000
 STEPS = st.lists(
@@ -132,7 +133,7 @@ def test_express_passes_an_empty_queue_only_and_keeps_count_of_hops() -> None:
         assert queue.express(bundle(started_at=1.0), 1.5) == usual.peek(1.5), (
             "not sent: the hop is not used up"
         )
-        queue.express_sent()
+        queue.express_sent(bundle(), 1.5)
         usual.advance()
     queue.put_bundle(bundle())
     assert queue.express(bundle(), 1.5) is None

@@ -378,11 +378,12 @@ def test_a_failure_costs_messages_until_the_flow_delivers_again() -> None:
     text = TRIANGLE + "[[events]]\nat_s = 5\ndo = 'fail'\nbetween = ['p1', 'p3']\nfor_s = 4"
     direct, best = (run_one(text, variant).measured for variant in ("dp", "bp"))
     assert 400 <= 1000 - direct.pairs["s3.t"].delivered <= 550
-    assert 0 < 1000 - best.pairs["s3.t"].delivered <= 80
+    assert best.pairs["s3.t"].delivered == 1000, "what the link held took the other way"
+    assert 20 < best.pairs["s3.t"].late <= 80
     assert best.pairs["s3.t"].switches == 2
     (hurt,) = best.happenings
     assert hurt.what == "fail p3-p1 for 4 s" or hurt.what == "fail p1-p3 for 4 s"
-    assert 0.4 < hurt.again_s["s3.t"] < 0.8
+    assert 0.15 < hurt.again_s["s3.t"] < 0.8
     assert hurt.rerouted_s == [hurt.again_s["s3.t"]]
     assert 4.0 <= direct.happenings[0].again_s["s3.t"] < 5.5
 
@@ -469,7 +470,7 @@ def test_runs_repeat_and_their_sum_has_the_promised_shape() -> None:
     assert best["latency_ms"].keys() == {"p50", "p99", "p999", "max"}
     assert {"p50", "p99"} <= best["reroute_s"].keys()
     assert best["pairs"]["s3.t"]["published"] == 2000
-    assert 0 < best["loss"] < one["variants"]["dp"]["loss"] < 1
+    assert best["loss"] < one["variants"]["dp"]["loss"] < 1
     assert [trace["seed"] for trace in best["traces"]] == [7, 8]
     assert msgspec.json.encode(one)
 

@@ -10,6 +10,7 @@ from anabranch.overlay.headers import Hello, Kind
 from anabranch.overlay.identifiers import LinkId
 from anabranch.overlay.links import PROBES_MAX, Link
 from anabranch.overlay.qos import LinkState
+from anabranch.overlay.queues import LinkQueue
 from anabranch.overlay.records import LinkRecord, ProbeRecord
 
 CONFIG = Config(neighbours_target=0)
@@ -246,7 +247,7 @@ def test_a_probe_is_echoed_as_it_came() -> None:
 
 
 def test_a_far_neighbour_is_given_more_time() -> None:
-    near, far = Link(LinkId(1), None, 0.0, 0.25), Link(LinkId(2), None, 0.0, 0.25)
+    near, far = Link(LinkId(1), None, 0.0, 0.25, LinkQueue(1)), Link(LinkId(2), None, 0.0, 0.25, LinkQueue(1))
     far.estimate.add_round_trip(0.4)
     assert near.silence_limits(CONFIG) == (CONFIG.suspect_after_s, CONFIG.down_after_s)
     assert far.silence_limits(CONFIG) == pytest.approx(
@@ -266,7 +267,7 @@ def test_when_our_own_loop_stood_still_nobody_is_blamed() -> None:
 
 
 def test_probes_under_way_are_bounded() -> None:
-    link = Link(LinkId(1), None, 0.0, 0.25)
+    link = Link(LinkId(1), None, 0.0, 0.25, LinkQueue(1))
     lost = sum(link.start_probe(float(turn))[1] for turn in range(100))
     assert len(link.probes) == PROBES_MAX
     assert lost == 100 - PROBES_MAX

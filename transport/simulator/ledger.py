@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from anabranch.overlay.actions import DeliveredRun
+from anabranch.overlay.forwarding import PASSES_MAX
 from anabranch.overlay.patterns import matches
 
 StreamKey = tuple[str, int, int]
@@ -295,8 +296,8 @@ class Ledger:
             raise BrokenPromiseError(f"{what}: that was never published")
         if run.path[0] != run.origin or run.path[-1] != subscription.peer:
             raise BrokenPromiseError(f"{what}: by the path {run.path}")
-        if len(set(run.path)) != len(run.path):
-            raise BrokenPromiseError(f"{what}: in a circle, {run.path}")
+        if any(run.path.count(peer) > PASSES_MAX for peer in run.path):
+            raise BrokenPromiseError(f"{what}: in circles, {run.path}")
         last = subscription.last.get(published.key, -1)
         if last >= run.first_sequence:
             raise BrokenPromiseError(f"{what}: after number {last}, so twice or out of order")

@@ -7,6 +7,7 @@ from math import inf
 from typing import Any
 
 from anabranch.overlay.actions import Action, CloseLink, Deliver, Dial, SendBundle, SendControl, Write
+from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame
 from anabranch.overlay.config import Config
 from anabranch.overlay.errors import DropReason
@@ -14,7 +15,6 @@ from anabranch.overlay.identifiers import LinkId, PeerId, SubscriptionId
 from anabranch.overlay.node import Node
 from anabranch.overlay.publishing import Outlet
 from anabranch.overlay.qos import Role
-from anabranch.overlay.queues import OutBundle
 from anabranch.overlay.records import LogRecord
 from anabranch.transport.simulator.connections import Connections
 from anabranch.transport.simulator.engine import Engine, Handler
@@ -84,6 +84,8 @@ class Shell:
         self._timer_at = inf
         self._clock = clock_offset_s
         self._backlog: list[tuple[Handler, Any, Any]] = []
+        self._held: list[Wire] = []
+        """Wires whose queue waits for an acknowledgement."""
         self._calls: list[tuple[Callable[[Delivery], None], Delivery]] = []
         self.node = self._new_node()
 
@@ -164,6 +166,7 @@ class Shell:
         self._connections.accepted(wire)
         self._note(time, TraceKind.OPENED)
         self.node.link_opened(link, self.clock(time))
+        self._take_queue(wire.back)
         self.turn(time)
 
     def dialled(self, time: float, wire: Wire, address: str) -> None:
@@ -173,6 +176,7 @@ class Shell:
         self.links[wire.source_link] = wire
         self._note(time, TraceKind.OPENED)
         self.node.link_opened(wire.source_link, self.clock(time), address)
+        self._take_queue(wire)
         self.turn(time)
 
     def dial_failed(self, time: float, address: str, incarnation: int) -> None:
@@ -190,9 +194,6 @@ class Shell:
         del self.links[wire.source_link]
         wire.is_open = wire.back.is_open = False
         self._connections.vanish(wire)
-        messages = wire.queue.clear()[1]
-        if messages:
-            self.node.counters.drop(DropReason.LINK_LOST, messages)
         self._note(time, TraceKind.CLOSED)
         self.node.link_closed(wire.source_link, self.clock(time))
         self.turn(time)
@@ -205,7 +206,10 @@ class Shell:
         while wire.unread <= UNREAD_MAX_BYTES:
             frames = queue.peek(local)
             if frames is None:
-                self.node.link_backlog(wire.source_link, 0.0)
+                if queue:
+                    self._held.append(wire)
+                else:
+                    self.node.link_backlog(wire.source_link, 0.0)
                 return
             if wire.free_at > time:
                 if not wire.pumping:
@@ -230,6 +234,10 @@ class Shell:
                 self._queue_control(action.link, action.frame, time)  # type: ignore[union-attr]
             else:
                 self._act(action, time)
+        if self._held:
+            held, self._held = self._held, []
+            for wire in held:
+                self.pump(time, wire)
         wanted = node.next_timeout()
         if wanted is not None and wanted - self.clock_offset_s < self._timer_at:
             self._arm(time)
@@ -270,7 +278,9 @@ class Shell:
             self.pump(time, wire)
         else:
             frames = queue.peek(self.clock(time))
-            assert frames is not None
+            if frames is None:
+                self._held.append(wire)
+                return
             queue.advance()
             self._send(wire, frames, time)
 
@@ -325,6 +335,11 @@ class Shell:
         self._connections.close(wire, time)
 
     # Inside
+
+    def _take_queue(self, wire: Wire) -> None:
+        queue = self.node.queue(wire.source_link)
+        if queue is not None:
+            wire.queue = queue
 
     def _arm(self, time: float) -> None:
         wanted = self.node.next_timeout()

@@ -1,0 +1,189 @@
+"""Repair at the peer that notices: what a dying link still held takes another way to its receivers.
+
+Works on any variant but `dp`, for bundles of our own and for those we relay. What has arrived although it was
+not acknowledged arrives twice, and is delivered once.
+"""
+
+import msgspec
+
+from anabranch.overlay.actions import Action, SendBundle
+from anabranch.overlay.bundles import OutBundle
+from anabranch.overlay.codec import decode_subtree, decode_tail
+from anabranch.overlay.config import Config
+from anabranch.overlay.counters import Counters
+from anabranch.overlay.errors import DropReason
+from anabranch.overlay.headers import PATH_MAX_PEERS, Subtree, Tail
+from anabranch.overlay.identity import Identity
+from anabranch.overlay.links import Link, LinkTable
+from anabranch.overlay.paths import Graph, Path, shortest_paths
+from anabranch.overlay.qos import LinkState, Role, Variant
+from anabranch.overlay.routes import Routes
+from anabranch.overlay.trees import encode_tree, join_paths
+
+Branches = tuple[tuple[str, bytes], ...]
+
+
+class Detour(msgspec.Struct, frozen=True):
+    """The other way for what a tail asks of one link."""
+
+    branches: Branches
+    unreached: tuple[str, ...]
+
+
+class Recovery:
+    """Takes bundles off links that went quiet or down, and sends them another way."""
+
+    def __init__(
+        self, identity: Identity, config: Config, links: LinkTable, routes: Routes, counters: Counters
+    ) -> None:
+        self._identity = identity
+        self._config = config
+        self._links = links
+        self._routes = routes
+        self._topology = routes.topology
+        self._counters = counters
+        self._stamp: tuple[int, frozenset[str]] = (-1, frozenset())
+        self._graph: Graph = {}
+        self._paths: dict[tuple[str, ...], dict[str, Path]] = {}
+        self._detours: dict[tuple[str, bytes], Detour] = {}
+        self._is_on = config.recovery and config.variant is not Variant.DP
+
+    def rescue(self, link: Link, now: float) -> list[Action]:
+        """A link went quiet, suspect or down: what it held and another way reaches goes there."""
+        is_down = link.state is LinkState.DOWN
+        if not self._is_on:
+            return self._give_up(link) if is_down else []
+        bad = self._bad_neighbours(link.peer)
+        sent, waiting = link.queue.take_bundles(
+            lambda bundle: is_down or not self._detour(link.peer, bundle.tail, bad).unreached
+        )
+        actions: list[Action] = []
+        for bundle in sent:
+            if now - bundle.started_at <= self._config.recovery_max_s:
+                actions += self._send(link.peer, bundle, bad, DropReason.UNRECOVERED)
+            else:
+                self._counters.drop(DropReason.UNRECOVERED, bundle.messages or 1)
+        for bundle in waiting:
+            actions += self._send(link.peer, bundle, bad, DropReason.LINK_LOST)
+        return actions
+
+    def detour(self, peer: str, bundle: OutBundle) -> list[Action]:
+        """The neighbour that a bundle should go to next is gone or quiet: another way, if there is one."""
+        link = self._links.by_peer.get(peer)
+        bad = self._bad_neighbours(peer)
+        if link is not None and (not self._is_on or self._detour(peer, bundle.tail, bad).unreached):
+            return [SendBundle(link.id, bundle)]
+        if not self._is_on:
+            self._counters.drop(DropReason.NO_LINK, bundle.messages or 1)
+            return []
+        return self._send(peer, bundle, bad, DropReason.NO_LINK)
+
+    # Inside
+
+    def _give_up(self, link: Link) -> list[Action]:
+        _, waiting = link.queue.take_bundles(lambda _: True)
+        lost = sum(bundle.messages or 1 for bundle in waiting)
+        if lost:
+            self._counters.drop(DropReason.LINK_LOST, lost)
+        return []
+
+    def _bad_neighbours(self, peer: str) -> frozenset[str]:
+        """Whom to avoid: this one, unless a new link to it stands, and all others that are silent."""
+        bad = {name for name, link in self._links.by_peer.items() if link.is_quiet or not link.is_usable()}
+        if peer not in self._links.by_peer:
+            bad.add(peer)
+        return frozenset(bad)
+
+    def _send(self, peer: str, bundle: OutBundle, bad: frozenset[str], otherwise: DropReason) -> list[Action]:
+        """Send a bundle that was to go to `peer` over its detour."""
+        detour = self._detour(peer, bundle.tail, bad)
+        actions: list[Action] = []
+        for name, tail in detour.branches:
+            link = self._links.by_peer[name]
+            copy = OutBundle(
+                bundle.sequence,
+                bundle.started_at,
+                bundle.deadline_us,
+                tail,
+                bundle.body,
+                bundle.size,
+                bundle.messages,
+                bundle.flags,
+            )
+            actions.append(SendBundle(link.id, copy))
+            self._counters.add("rerouted", bundle.messages or 1)
+        if detour.unreached:
+            self._counters.drop(otherwise, bundle.messages or 1)
+        return actions
+
+    def _detour(self, peer: str, tail: bytes, bad: frozenset[str]) -> Detour:
+        """Where a bundle goes instead that was to go to `peer` with this tail."""
+        stamp = (self._topology.version, bad)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._paths.clear()
+            self._detours.clear()
+            graph = self._topology.graph()
+            own = graph.get(self._identity.peer, {})
+            row = {
+                name: cost for name, cost in own.items() if name not in bad and name in self._links.by_peer
+            }
+            self._graph = {**graph, self._identity.peer: row}
+        key = (peer, tail)
+        detour = self._detours.get(key)
+        if detour is None:
+            if len(self._detours) >= self._config.cache_max:
+                del self._detours[next(iter(self._detours))]
+            detour = self._detours[key] = self._find(peer, decode_tail(tail))
+        return detour
+
+    def _find(self, peer: str, tail: Tail) -> Detour:
+        if tail.destinations or self._config.role is Role.CLIENT:
+            return self._find_for_client(tail)
+        receivers = _receivers(peer, Subtree(tail.deliver, tail.branches))
+        via = tuple(tail.via)
+        if len(via) >= PATH_MAX_PEERS // 2:
+            return Detour((), receivers)
+        aside = self._shortest(via)
+        back = self._shortest(()) if any(name not in aside for name in receivers) else {}
+        paths = [aside.get(name) or back.get(name) for name in receivers]
+        found = [path for path in paths if path is not None]
+        unreached = tuple(name for name, path in zip(receivers, paths, strict=True) if path is None)
+        branches = encode_tree(
+            join_paths(found), tail.origin, tail.epoch, tail.generation, tail.via, tail.copies
+        )
+        return Detour(branches, unreached)
+
+    def _find_for_client(self, tail: Tail) -> Detour:
+        """A light client leaves it to another peer that it is attached to."""
+        destinations = tuple(tail.destinations)
+        attached = next(
+            (name for name, link in self._links.by_peer.items() if link.is_usable() and not link.is_quiet),
+            None,
+        )
+        if attached is None:
+            return Detour((), destinations)
+        return Detour(self._routes.attached_route(destinations, attached).branches, ())
+
+    def _shortest(self, avoided: tuple[str, ...]) -> dict[str, Path]:
+        """Shortest paths that pass none of these peers."""
+        paths = self._paths.get(avoided)
+        if paths is None:
+            may_relay = self._topology.may_relay
+            paths = self._paths[avoided] = shortest_paths(
+                self._graph, self._identity.peer, lambda name: name not in avoided and may_relay(name)
+            )
+            del paths[self._identity.peer]
+        return paths
+
+
+def _receivers(peer: str, subtree: Subtree) -> tuple[str, ...]:
+    """Who shall deliver, at and behind a peer."""
+    found: dict[str, None] = {}
+    pending = [(peer, subtree)]
+    while pending:
+        name, below = pending.pop()
+        if below.deliver:
+            found[name] = None
+        pending += [(child, decode_subtree(raw)) for child, raw in below.branches]
+    return tuple(sorted(found))
