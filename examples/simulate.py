@@ -1,4 +1,4 @@
-"""A mesh in virtual time: cut a link, count what is lost, and get the same answer every time.
+"""A mesh in virtual time: cut a link, see what it costs, and get the same answer every time.
 
 Run it: `python examples/simulate.py --seed 1`
 """
@@ -26,6 +26,7 @@ def main(options: argparse.Namespace) -> None:
 
     paths = dict.fromkeys(" > ".join(message.path) for message in ticks.messages)
     print(f"published {flow.sent}, delivered {len(ticks)}, lost {flow.sent - len(ticks)}")
+    print(f"oldest on arrival: {max(message.age_s for message in ticks.messages) * 1000:.0f} ms")
     print(f"paths: {', '.join(paths)}")
     print(f"{sim.events} events, fingerprint {sim.trace_hash()[:16]}")
 

@@ -19,6 +19,8 @@ ACK_EVERY_BYTES = 128 * 1024
 """So much may arrive without an acknowledgement."""
 ACK_SLACK_S = 0.12
 """An acknowledgement may come so much later than the link and the neighbour's habit explain."""
+RESEND_AFTER_S = 0.5
+"""A neighbour that is heard and does not acknowledge for this long has missed something; it may be busy."""
 LITTLE_BYTES = 64 * 1024
 """With more under way than this, an acknowledgement may be late for want of speed."""
 RESENDS_MAX = 5
@@ -89,8 +91,10 @@ class Hops:
         actions: list[Action] = []
         again = link.heard_at + answer_s + ACK_SLACK_S
         if link.heard_at >= retained.oldest_at + self._config.ack_delay_s + answer_s:
-            link.overdue += 1
-            actions = self._resend(link, retained.take_older(now - self._patience_s(link) / 2))
+            again = retained.oldest_at + self._patience_s(link) + RESEND_AFTER_S
+            if again <= now:
+                link.overdue += 1
+                actions = self._resend(link, retained.take_older(now - RESEND_AFTER_S / 2))
         elif again <= now:
             self._sessions.fall_quiet(link, now)
         self._timers.set(("watch", link.id), again if again > now else now + ACK_SLACK_S)

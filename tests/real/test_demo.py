@@ -84,7 +84,7 @@ def test_the_dead_link_is_noticed_and_left(played: dict[str, Any]) -> None:
     assert 0.3 < event["noticed_s"] < 1.6
     assert 0.1 < event["reaction_s"] < 1.6  # copies take another way before the link is given up
     lost = {f"{flow['topic']} to {flow['to']}": flow["lost"] for flow in played["flows"]}
-    assert 0 < lost["air/weather to p1"] <= 100 * (event["reaction_s"] + 0.2)
+    assert lost["air/weather to p1"] <= 3, "what the link held took another way"
 
 
 def test_logs_are_where_it_says(played: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ def test_json_is_one_object_and_the_same_again_on_any_number_of_cores() -> None:
     assert first.pop("performance")["events_per_s"] > 0
     again.pop("performance")
     assert first == again
-    assert first["variants"]["dp"]["loss"] > first["variants"]["bp"]["loss"] > 0
+    assert first["variants"]["dp"]["loss"] > first["variants"]["bp"]["loss"]
     seeds = [trace["seed"] for trace in first["variants"]["bp"]["traces"]]
     assert seeds == [5, 6]
 
