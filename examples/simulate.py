@@ -26,7 +26,7 @@ def main(options: argparse.Namespace) -> None:
 
     paths = dict.fromkeys(" > ".join(message.path) for message in ticks.messages)
     print(f"published {flow.sent}, delivered {len(ticks)}, lost {flow.sent - len(ticks)}")
-    print(f"oldest on arrival: {max(message.age_s for message in ticks.messages) * 1000:.0f} ms")
+    print(f"oldest on arrival: {max(message.age for message in ticks.messages) * 1000:.0f} ms")
     print(f"paths: {', '.join(paths)}")
     print(f"{sim.events} events, fingerprint {sim.trace_hash()[:16]}")
 

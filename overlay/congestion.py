@@ -30,10 +30,18 @@ class Congestions:
         self._me = me
         self._links = links
         self._until: dict[Hop, float] = {}
+        self._urgent_until: dict[Hop, float] = {}
+        """The same for what has a deadline, which overtakes the rest: only its own kind holds it up."""
         self._told: dict[tuple[tuple[str, ...], str], float] = {}
 
     def met(
-        self, link: Link, path: tuple[str, ...], there: str, backlog_s: float, now: float
+        self,
+        link: Link,
+        path: tuple[str, ...],
+        there: str,
+        backlog_s: float,
+        now: float,
+        urgent: bool = False,
     ) -> list[Action]:
         """A bundle that came this path met a backlog towards `there`: tell its publisher, not too often."""
         key = (path, there)
@@ -44,7 +52,7 @@ class Congestions:
         if len(self._told) >= CONGESTED_MAX:
             del self._told[next(iter(self._told))]
         self._told[key] = now
-        notice = Congestion(self._me, there, int(min(backlog_s, PAUSE_MAX_S) * 1e6), list(path[:-2]))
+        notice = Congestion(self._me, there, int(min(backlog_s, PAUSE_MAX_S) * 1e6), list(path[:-2]), urgent)
         return [SendControl(link.id, encode_control(Kind.CONGESTION, notice))]
 
     def notice(self, link: Link, notice: Congestion, now: float) -> list[Action]:
@@ -58,24 +66,26 @@ class Congestions:
             before = self._links.by_peer.get(notice.back[-1])
             if before is None:
                 return []
-            passed = Congestion(notice.here, notice.there, notice.pause_us, notice.back[:-1])
+            passed = Congestion(notice.here, notice.there, notice.pause_us, notice.back[:-1], notice.urgent)
             return [SendControl(before.id, encode_control(Kind.CONGESTION, passed))]
-        self.note((notice.here, notice.there), notice.pause_us / 1e6, now)
+        urgent = notice.urgent or notice.here == notice.there
+        self.note((notice.here, notice.there), notice.pause_us / 1e6, now, urgent)
         return []
 
-    def note(self, hop: Hop, backlog_s: float, now: float) -> None:
-        """Remember that our own publications meet a backlog on this hop."""
-        self._until.pop(hop, None)
-        if len(self._until) >= CONGESTED_MAX:
-            del self._until[next(iter(self._until))]
-        self._until[hop] = now + min(max(backlog_s, PAUSE_LEAST_S), PAUSE_MAX_S)
+    def note(self, hop: Hop, backlog_s: float, now: float, urgent: bool) -> None:
+        """Remember that our own publications, or even the urgent ones, meet a backlog on this hop."""
+        for known in (self._until, self._urgent_until) if urgent else (self._until,):
+            known.pop(hop, None)
+            if len(known) >= CONGESTED_MAX:
+                del known[next(iter(known))]
+            known[hop] = now + min(max(backlog_s, PAUSE_LEAST_S), PAUSE_MAX_S)
 
-    def pause_until(self, hops: Iterable[Hop] | None) -> float:
+    def pause_until(self, hops: Iterable[Hop] | None, urgent: bool) -> float:
         """Until when a publisher whose route has these hops shall wait; 0 when none is congested.
 
         None stands for a light client, whose peer chooses the route: whatever it was told is on it.
         """
-        until = self._until
+        until = self._urgent_until if urgent else self._until
         if hops is None:
             return max(until.values(), default=0.0)
         return max((until.get(hop, 0.0) for hop in hops), default=0.0)
@@ -88,4 +98,5 @@ class Congestions:
     def expire(self, now: float) -> None:
         """Forget what is over."""
         self._until = {hop: until for hop, until in self._until.items() if until > now}
+        self._urgent_until = {hop: until for hop, until in self._urgent_until.items() if until > now}
         self._told = {key: at for key, at in self._told.items() if now - at < PAUSE_MAX_S}

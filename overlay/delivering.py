@@ -130,8 +130,9 @@ class Delivering:
                     actions += self._recovery.detour(peer, bundle)
                     continue
                 actions.append(SendBundle(next_link.id, bundle))
-                if next_link.backlog_s:
-                    actions += self._congestion.met(link, plan.path, peer, next_link.backlog_s, now)
+                if next_link.backlog_s and (not deadline_us or next_link.queue.is_full_of_urgent):
+                    backlog_s = next_link.backlog_s
+                    actions += self._congestion.met(link, plan.path, peer, backlog_s, now, deadline_us > 0)
         hold_s = RESENT_HOLD_S if flags & _GAP_MAY_FILL else 0.0
         for run in runs:
             self._take_run(run, plan, started_at, deadline_us / 1e6, hold_s, actions, now)

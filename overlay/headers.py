@@ -188,6 +188,8 @@ class Congestion(msgspec.Struct, array_like=True):
     pause_us: int
     """How long what waits there will take."""
     back: list[str]
+    urgent: bool = False
+    """Bundles with a deadline are too many as well: their publishers shall pause too."""
 
 
 class LinkEntry(msgspec.Struct, array_like=True):

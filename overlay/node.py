@@ -119,7 +119,7 @@ class Node:
     def application_backlog(self, path: tuple[str, ...], backlog_s: float, now: float) -> None:
         """Our application will take this long for what already came over this path: tell the publisher."""
         if len(path) == 1:
-            self._parts.congestion.note((self.peer, self.peer), backlog_s, now)
+            self._parts.congestion.note((self.peer, self.peer), backlog_s, now, True)
             return
         link = self.links.by_peer.get(path[-2])
         if link is not None:

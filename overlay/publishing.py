@@ -47,6 +47,7 @@ class Outlet:
         "publisher",
         "reach",
         "room",
+        "room_first",
         "started_at",
         "topic",
     )
@@ -60,6 +61,8 @@ class Outlet:
         self.payloads: list[object] = []
         self.room = 0
         """Bytes until the bundle is full; 0 or less also before the first message of a turn."""
+        self.room_first = 0
+        """What it was with the first message."""
         self.large: list[int] = []
         """Indexes of payloads that travel as frames of their own."""
         self.started_at = 0.0
@@ -123,7 +126,7 @@ class Publishing:
         """Take one publication; it leaves with the next flush."""
         if not outlet.payloads:
             outlet.started_at = now
-            outlet.room = self._bundle_max
+            outlet.room = outlet.room_first = self._room_for(outlet)
             self._dirty.append(outlet)
         if size > self._inline_max:
             outlet.large.append(len(outlet.payloads))
@@ -154,8 +157,9 @@ class Publishing:
         if reach is None or not self._congestion.any_known:
             return 0.0
         hops = reach.route.hops if reach.route is not None else ()
-        own = self._congestion.pause_until(((self._me, self._me),)) if reach.subscriptions else 0.0
-        return max(self._congestion.pause_until(hops), own)
+        urgent = outlet.deadline_us > 0
+        own = self._congestion.pause_until(((self._me, self._me),), urgent) if reach.subscriptions else 0.0
+        return max(self._congestion.pause_until(hops, urgent), own)
 
     def seal(self) -> None:
         """No outlet takes another message without a look at whether it may."""
@@ -192,9 +196,21 @@ class Publishing:
             self._ship(parcel, actions)
         return actions
 
+    def _room_for(self, outlet: Outlet) -> int:
+        """How large its next bundle may become: less without a deadline where urgent ones share the link."""
+        reach = outlet.reach
+        if outlet.deadline_us or reach is None or reach.route is None:
+            return self._bundle_max
+        room = self._bundle_max
+        for peer, _ in reach.route.branches:
+            link = self._links.by_peer.get(peer)
+            if link is not None and link.queue.bulk_bundle_max_bytes < room:
+                room = int(link.queue.bulk_bundle_max_bytes)
+        return room
+
     def _empty(self, outlet: Outlet, actions: list[Action], now: float) -> _Parcel | None:
         """Deliver what an outlet holds to our own application; what is to leave for other peers."""
-        payloads, size, large = outlet.payloads, self._bundle_max - outlet.room, outlet.large
+        payloads, size, large = outlet.payloads, outlet.room_first - outlet.room, outlet.large
         outlet.payloads, outlet.room = [], 0
         count = len(payloads)
         first = outlet.next_sequence
@@ -203,7 +219,8 @@ class Publishing:
         reach = self.reach(outlet)
         route = reach.route
         if self._congestion.any_known:
-            outlet.pause_until = self._congestion.pause_until(route.hops if route else ())
+            hops = route.hops if route else ()
+            outlet.pause_until = self._congestion.pause_until(hops, outlet.deadline_us > 0)
         if reach.subscriptions:
             self._deliver(outlet, reach.subscriptions, first, payloads, actions, now)
         if route is None:
@@ -260,7 +277,8 @@ class Publishing:
         )
         actions.append(Deliver(subscriptions, run))
         if self._congestion.any_known:
-            outlet.pause_until = max(outlet.pause_until, self._congestion.pause_until(((me, me),)))
+            own = self._congestion.pause_until(((me, me),), outlet.deadline_us > 0)
+            outlet.pause_until = max(outlet.pause_until, own)
 
     def _route(self, destinations: tuple[str, ...], demand: Demand) -> Route:
         if not self._is_client:

@@ -25,6 +25,9 @@ ONE_FRAME_MAX_BYTES = 8 * 1024
 REST_SHARE = 8
 """One byte in so many is for what waits without urgency: urgent bundles slow it down, and don't stop it."""
 
+URGENT_SHARE = 8
+"""Publishers with a deadline wait when what is like theirs fills more than this part of a queue."""
+
 RETAINED_MAX_BYTES = 4 * 1024 * 1024
 """What a link remembers as under way: about what a socket and the kernel hold for a stalled one."""
 
@@ -112,6 +115,11 @@ class LinkQueue:
     def urgent_bytes(self) -> int:
         """Bytes of waiting bundles that have a deadline."""
         return self.bytes - self._bulk_bytes
+
+    @property
+    def is_full_of_urgent(self) -> bool:
+        """Whether bundles with a deadline alone are more than should wait."""
+        return self.bytes - self._bulk_bytes > self._bytes_max // URGENT_SHARE
 
     def put_control(self, frame: bytes) -> bool:
         """Queue a control message; False when there is no room."""

@@ -45,10 +45,17 @@ class Room:
             self.changed.set()
         return gone
 
-    async def wait(self) -> None:
+    def is_lacking_for_urgent(self) -> bool:
+        """Whether a congested link holds too much even of what has a deadline."""
+        found = (self._connections.get(link) for link in self.congested)
+        return any(connection is not None and connection.queue.is_full_of_urgent for connection in found)
+
+    async def wait(self, urgent: bool) -> None:
         """Until the links that are congested now have room, are stalled, or gone."""
         links = set(self.congested)
         while any(self.is_lacking(link) for link in links) and not self._gate.shut:
+            if urgent and not self.is_lacking_for_urgent():
+                return
             await self.wait_for_change(LOOK_S)
 
     async def wait_for_change(self, timeout_s: float) -> None:

@@ -172,7 +172,9 @@ class Sending:
                 self._loop.call_soon(self._on_lost, connection)
             return
         else:
-            if self._pending.pop(connection.link, None) is not None and not self._pending:
+            if queue:  # bulk that waits for an acknowledgement, which comes as input
+                self._pending[connection.link] = connection
+            elif self._pending.pop(connection.link, None) is not None and not self._pending:
                 self._room.changed.set()
         self._touched[connection.socket] = connection
 

@@ -103,12 +103,14 @@ class Shell:
         if not self._corked:
             self._corked = True
             self._loop.call_soon(self._uncork)
-        return outlet.pause_until > now or bool(self._room.congested)
+        if outlet.pause_until > now:
+            return True
+        return bool(self._room.congested) and (not outlet.deadline_us or self._room.is_lacking_for_urgent())
 
     async def wait_for_room(self, outlet: Outlet) -> None:
         """Until what the outlet publishes can be expected to find room, here and further on."""
         await asyncio.sleep(0)  # a stalled link holds nobody back, but the loop must go on
-        await self._room.wait()
+        await self._room.wait(outlet.deadline_us > 0)
         while not self.gate.shut:
             pause_s = self.node.pause_until(outlet) - time.monotonic()
             if pause_s <= 0:
