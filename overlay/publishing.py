@@ -205,7 +205,7 @@ class Publishing:
         for peer, _ in reach.route.branches:
             link = self._links.by_peer.get(peer)
             if link is not None and link.queue.bulk_bundle_max_bytes < room:
-                room = int(link.queue.bulk_bundle_max_bytes)
+                room = link.queue.bulk_bundle_max_bytes
         return room
 
     def _empty(self, outlet: Outlet, actions: list[Action], now: float) -> _Parcel | None:

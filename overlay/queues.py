@@ -12,7 +12,7 @@ from anabranch.overlay.codec import Frame, encode_bundle_header
 from anabranch.overlay.duplicates import SequenceWindow
 from anabranch.overlay.headers import Flag
 from anabranch.overlay.retaining import Retained
-from anabranch.overlay.windows import Window
+from anabranch.overlay.windows import MOST_BYTES, URGENT_WAIT_S, USUAL_WAIT_S, Window
 
 CONTROL_MAX_BYTES = 4 * 1024 * 1024
 """Control that may wait in one link's queue; a neighbour that reads none of it is as good as gone."""
@@ -28,11 +28,11 @@ REST_SHARE = 8
 URGENT_SHARE = 8
 """Publishers with a deadline wait when what is like theirs fills more than this part of a queue."""
 
-RETAINED_MAX_BYTES = 4 * 1024 * 1024
+RETAINED_MAX_BYTES = MOST_BYTES
 """What a link remembers as under way: about what a socket and the kernel hold for a stalled one."""
 
 URGENT_MEMORY_S = 2.0
-"""So long after an urgent bundle bulk keeps its window."""
+"""So long after an urgent bundle the window of bulk is kept small."""
 
 _NOTHING: deque[OutBundle] = deque()
 _ACK_SOON = int(Flag.ACK_SOON)
@@ -82,8 +82,8 @@ class LinkQueue:
         """Bytes that arrived and were not acknowledged yet."""
         self.retained: Retained | None = Retained(RETAINED_MAX_BYTES) if retains else None
         """What left and was not acknowledged; None when nobody wants to know."""
-        self._window: Window | None = None
-        """While urgent bundles pass: how much bulk may be under way."""
+        self._window = Window()
+        """How much bulk may be under way."""
         self._urgent_until = 0.0
         self._now = 0.0
         """When `peek` was last called."""
@@ -172,7 +172,7 @@ class LinkQueue:
         if self._urgent:
             self._urgent_until = now + URGENT_MEMORY_S
             chosen = self._chosen = self._choose(now)
-        elif self._bulk and (not self._urgent_until or self._may_leave(now)):
+        elif self._bulk and self._may_leave():
             chosen = self._chosen = self._bulk
         else:
             return None
@@ -184,7 +184,7 @@ class LinkQueue:
             return None
         if bundle.deadline_us:
             self._urgent_until = now + URGENT_MEMORY_S
-        elif self._urgent_until and not self._may_leave(now):
+        elif not self._may_leave():
             return None
         return self._frames_of(bundle, now)
 
@@ -199,10 +199,11 @@ class LinkQueue:
         """The neighbour tells what arrived; the bundles that did not."""
         if self.retained is None:
             return []
-        was_full = self._window is not None and self.retained.bytes >= self._window.bytes // 2
+        was_full = self.retained.bytes >= self._window.bytes // 2
         lost, size, sent_at = self.retained.acknowledge(arrived_to, bits)
-        if self._window is not None and size:
-            self._window.acknowledged(size, now - sent_at, was_full)
+        if size:
+            wait_s = URGENT_WAIT_S if now < self._urgent_until else USUAL_WAIT_S
+            self._window.acknowledged(size, now - sent_at, was_full, wait_s)
         return lost
 
     def take_bundles(self, wanted: Callable[[OutBundle], bool]) -> tuple[list[OutBundle], list[OutBundle]]:
@@ -224,25 +225,20 @@ class LinkQueue:
         return sent, waiting
 
     @property
-    def bulk_bundle_max_bytes(self) -> float:
+    def bulk_bundle_max_bytes(self) -> int:
         """How large a bundle without a deadline should be, so that urgent ones don't wait for it long."""
-        return self._window.bundle_max_bytes if self._window is not None else inf
+        return self._window.bundle_max_bytes
 
-    def _may_leave(self, now: float) -> bool:
-        """Whether the window has room for bulk."""
-        if now > self._urgent_until or self.retained is None:
-            self._window = None
-            self._urgent_until = 0.0
-            return True
-        if self._window is None:
-            self._window = Window()
-        return self.retained.bytes < self._window.bytes
+    def _may_leave(self) -> bool:
+        """Whether the window has room for bulk; without acknowledgements it always has."""
+        retained = self.retained
+        return retained is None or retained.bytes < self._window.bytes or self._window.bytes >= MOST_BYTES
 
     def _frames_of(self, bundle: OutBundle, now: float) -> list[Frame]:
         elapsed_us = int((now - bundle.started_at) * 1e6)
         arrived = self.arrived
         header = encode_bundle_header(
-            bundle.flags if self._window is None else bundle.flags | _ACK_SOON,
+            bundle.flags if now >= self._urgent_until else bundle.flags | _ACK_SOON,
             self._hop_sequence,
             bundle.sequence,
             elapsed_us if elapsed_us > 0 else 0,
@@ -301,7 +297,7 @@ class LinkQueue:
     def _choose(self, now: float) -> deque[OutBundle]:
         """Whose first bundle leaves next; something must wait. Bulk only while its window has room."""
         urgent = self._urgent
-        bulk = self._bulk if not self._bulk or self._may_leave(now) or not urgent else _NOTHING
+        bulk = self._bulk if not self._bulk or self._may_leave() or not urgent else _NOTHING
         self._in_turn = False
         if not urgent:
             return bulk

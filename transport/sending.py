@@ -173,6 +173,7 @@ class Sending:
             return
         else:
             if queue:  # bulk that waits for an acknowledgement, which comes as input
+                connection.blocked_since = connection.blocked_since or now
                 self._pending[connection.link] = connection
             elif self._pending.pop(connection.link, None) is not None and not self._pending:
                 self._room.changed.set()
