@@ -152,7 +152,7 @@ class World:
         self.now = 1000.0
         self.counter = self.hop = 0
         self.node = Node(PeerId("me"), CONFIG, epoch=100, rng=random.Random(1), seeds=("tcp://seed:1",))
-        self.queue = LinkQueue(1 << 40)
+        self.queue = LinkQueue(1 << 40, retains=False)
         self.sender = ""
         """Who is on the link that a message is being made for."""
         self.links = [LinkId(0)] * len(PEERS)

@@ -249,7 +249,7 @@ def below(deliver: bool, *branches: "tuple[str, msgspec.Raw]") -> msgspec.Raw:
 
 def on_the_wire(action: SendBundle, now: float) -> list[Frame]:
     """The frames of a bundle as the first on its link."""
-    queue = LinkQueue(2**40)
+    queue = LinkQueue(2**40, retains=False)
     queue.put_bundle(action.bundle)
     frames = queue.peek(now)
     assert frames is not None
@@ -271,7 +271,7 @@ class Mesh:
         there = (accepting, self.drivers[accepting].opened())
         for end, other in ((here, there), (there, here)):
             self._ends[end] = other
-            self._queues[end] = LinkQueue(2**40)
+            self._queues[end] = LinkQueue(2**40, retains=False)
         self.settle()
 
     def cut(self, a: str, b: str) -> None:
