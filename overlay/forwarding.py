@@ -6,17 +6,13 @@ import msgspec
 
 from anabranch.overlay.codec import decode_subtree, decode_tail, encode_tail
 from anabranch.overlay.errors import DropReason, PeerError
-from anabranch.overlay.headers import PATH_MAX_PEERS, Tail
+from anabranch.overlay.headers import PASSES_MAX, PATH_MAX_PEERS, Tail
 from anabranch.overlay.identifiers import SubscriptionId, is_peer_name
 from anabranch.overlay.ordering import Stream
 from anabranch.overlay.routes import Route
 
 PLANS_MAX_BYTES = 2 * 1024 * 1024
 """Tails remembered, all together; a longer one is read anew each time."""
-
-
-PASSES_MAX = 2
-"""A bundle passes a peer twice at most: a repair may turn back, and needs no more."""
 
 
 class Familiar(msgspec.Struct):

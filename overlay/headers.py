@@ -68,6 +68,9 @@ ECHO_HEADER = struct.Struct(">BBIQI")
 PATH_MAX_PEERS = 64
 """Longest path that a bundle may take."""
 
+PASSES_MAX = 2
+"""A bundle passes a peer twice at most: a repair may turn back, and needs no more."""
+
 EPOCH_MAX = 2**53
 """Epochs are µs since 1970: none comes near, and none that a peer claims can leave us without a later one."""
 

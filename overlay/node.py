@@ -4,24 +4,20 @@ A shell calls an input or a command with `now`, then takes the actions and re-ar
 `next_timeout()`. Nothing a neighbour sends makes an input raise.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from anabranch.overlay import describing
-from anabranch.overlay.actions import Action, DeliveredRun, SendControl, SubscribersChanged
+from anabranch.overlay.actions import Action
 from anabranch.overlay.addresses import is_dialable
-from anabranch.overlay.codec import Frame, encode_control
+from anabranch.overlay.codec import Frame
+from anabranch.overlay.commands import Commands
 from anabranch.overlay.config import Config
 from anabranch.overlay.control import Control
-from anabranch.overlay.duties import Duties
-from anabranch.overlay.errors import DropReason, PeerError, UsageError
-from anabranch.overlay.headers import WIRE_VERSION, Inspect, Kind
-from anabranch.overlay.identifiers import LinkId, PeerId, SubscriptionId
+from anabranch.overlay.errors import DropReason, PeerError
+from anabranch.overlay.headers import WIRE_VERSION, Kind
+from anabranch.overlay.identifiers import LinkId, PeerId
 from anabranch.overlay.identity import Identity, Rng
 from anabranch.overlay.parts import Parts
-from anabranch.overlay.patterns import check_pattern, check_topic
-from anabranch.overlay.publishing import Outlet
-from anabranch.overlay.qos import BEST_EFFORT, Demand, LinkState, Role
-from anabranch.overlay.records import DeliveryRecord
+from anabranch.overlay.qos import LinkState
 from anabranch.security.signing import NullSigner, NullVerifier, Signer, Verifier
 
 LAG_NOTICED_S = 0.1
@@ -30,7 +26,7 @@ _BUNDLE = int(Kind.BUNDLE)
 _BEFORE_HELLO = (int(Kind.HELLO), int(Kind.BYE))
 
 
-class Node:
+class Node(Commands):
     """One peer of the mesh, without sockets and without a clock."""
 
     def __init__(
@@ -45,12 +41,12 @@ class Node:
         signer: Signer | None = None,
         verifier: Verifier | None = None,
     ) -> None:
-        self.peer = str(peer)  # the wire codec takes plain text only
-        self.config = config
-        self.identity = Identity(self.peer, epoch, rng.randrange(2**63))
-        self._parts = parts = Parts(
+        name = str(peer)  # the wire codec takes plain text only
+        self.identity = Identity(name, epoch, rng.randrange(2**63))
+        parts = Parts(
             self.identity, config, rng, addresses, signer or NullSigner(), verifier or NullVerifier()
         )
+        super().__init__(parts)
         self.counters = parts.counters
         self.sessions = parts.sessions
         self.links = parts.links
@@ -60,26 +56,10 @@ class Node:
         self.routes = parts.routes
         self.book = parts.spreading.book
         self._timers = parts.timers
-        self._telling, self._publishing = parts.telling, parts.publishing
         self._delivering = parts.delivering
         self._streams = parts.delivering.streams
-        self._local = parts.local
         self._control = Control(parts)
-        self._duties = Duties(parts)
         self._seeds = tuple(seeds)
-        self._actions: list[Action] = []
-        self._publishers_open, self._next_subscription = 0, 1
-        self.queue = parts.sessions.queue
-        self.publish = parts.publishing.publish
-        """Take one publication (`codec.encode_payload` made payload and size); it leaves with a flush."""
-        self.seal = parts.publishing.seal
-        """No outlet takes another message without `publish`."""
-        self.reach = parts.publishing.reach
-        """Whom the publisher of an outlet reaches now, and how."""
-        self.pause_until = parts.publishing.pause_until
-        """Until when the publisher of an outlet shall wait, if it can."""
-        self.express = parts.publishing.express
-        """The same for one that leaves at once, if it can: the shell then sends the bundle it returns."""
 
     @property
     def recording(self) -> bool:
@@ -96,7 +76,7 @@ class Node:
         """Begin: announce ourselves, dial the seeds."""
         for address in self._seeds:
             self.sessions.dialling.add(address, True, now)
-        self._actions += self._telling.everything(self._local.patterns(), now)
+        self._actions += self._parts.telling.everything(self._parts.local.patterns(), now)
         self._duties.begin(now)
         self._after(now)
 
@@ -188,113 +168,3 @@ class Node:
         """What the shell has to do now, in this order."""
         actions, self._actions = self._actions, []
         return actions
-
-    # Commands
-
-    def subscribe(self, pattern: str, now: float) -> SubscriptionId:
-        """Want topics that match; announced to the mesh when it is new."""
-        check_pattern(pattern)
-        if len(self._local) >= self.config.subscriptions_max:
-            raise UsageError(
-                f"{len(self._local)} subscriptions are open: close some or raise subscriptions_max"
-            )
-        subscription = SubscriptionId(self._next_subscription)
-        self._next_subscription += 1
-        self._local.add(subscription, pattern)
-        try:
-            self._announce_interests(now)
-        except UsageError:
-            self._local.remove(subscription)
-            raise
-        return subscription
-
-    def unsubscribe(self, subscription: SubscriptionId, now: float) -> None:
-        """Stop wanting them."""
-        self._local.remove(subscription)
-        self._announce_interests(now)
-
-    def open_publisher(self, topic: str, now: float, demand: Demand = BEST_EFFORT) -> Outlet:
-        """A publisher of one topic."""
-        check_topic(topic)
-        if self._publishers_open >= self.config.publishers_max:
-            raise UsageError(
-                f"{self._publishers_open} publishers are open: close some or raise publishers_max"
-            )
-        self._publishers_open += 1
-        self._after(now)
-        return self._publishing.open(topic, demand)
-
-    def close_publisher(self, outlet: Outlet, now: float) -> None:
-        """What it put last leaves first."""
-        del outlet
-        self._publishers_open -= 1
-        self.flush(now)
-
-    @property
-    def has_unsent(self) -> bool:
-        """Whether `flush` has something to send."""
-        return self._publishing.has_unsent
-
-    def flush(self, now: float) -> None:
-        """Send what was published."""
-        if self._publishing.has_unsent:
-            self._actions += self._publishing.flush(now)
-            if self.routes.has_changes:
-                self._actions += self._duties.note_routes(now)
-
-    def set_addresses(self, addresses: Sequence[str]) -> None:
-        """Where this peer can be dialled; call before `start`."""
-        self._telling.addresses = list(addresses)
-
-    def set_attributes(self, attributes: Mapping[str, object], now: float) -> None:
-        """Say what this site is; replaces what was said before."""
-        self._actions += self._telling.sites(dict(attributes), now)
-        self._after(now)
-
-    def inspect(self, link: LinkId, token: int, now: float) -> None:
-        """Ask a neighbour for its own view; `Reported` brings the answer."""
-        self._actions.append(SendControl(link, encode_control(Kind.INSPECT, Inspect(token))))
-        self._after(now)
-
-    def leave(self, now: float) -> None:
-        """Say farewell on every link; nothing is dialled again."""
-        self.flush(now)
-        self._actions += self._telling.withdrawal(now)
-        self._actions += self.sessions.leave(now)
-        self._duties.end()
-        self.sessions.take_changes()
-        self._telling.refresh_own_links()
-
-    def destinations(self, topic: str) -> tuple[str, ...]:
-        """The peers (ourselves included) that want a topic and can be reached now."""
-        reachable = self.reachable()
-        return tuple(peer for peer in self.matching.peers(topic) if peer == self.peer or peer in reachable)
-
-    def delivery_record(self, run: DeliveredRun) -> DeliveryRecord:
-        """For the logs: a `Deliver` makes no `Write`, so that the application gets its messages first."""
-        return describing.delivery_record(self._parts, run)
-
-    def reachable(self) -> set[str]:
-        """The other peers that can be reached; a light client takes its peer's word for it."""
-        if self.config.role is not Role.CLIENT:
-            return self.routes.reachable()
-        return set(self.book.origins()) - {self.peer} if self.links.by_peer else set()
-
-    def report(self, now: float) -> dict[str, object]:
-        """This peer's own view: links, routes, known peers, counters."""
-        return describing.report(self._parts, now)
-
-    def check_invariants(self) -> None:
-        """What must hold after every input; AssertionError is a bug of ours."""
-        describing.check_invariants(self._parts)
-
-    # Inside
-
-    def _announce_interests(self, now: float) -> None:
-        if self._local.patterns() != self.interests.patterns_of(self.peer):
-            self._actions += self._telling.interests(self._local.patterns(), now)
-            self._actions.append(SubscribersChanged())
-        self._after(now)
-
-    def _after(self, now: float) -> None:
-        self._actions += self._duties.conclude(now)

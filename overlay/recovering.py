@@ -12,7 +12,7 @@ from anabranch.overlay.codec import decode_subtree, decode_tail
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import DropReason
-from anabranch.overlay.headers import PATH_MAX_PEERS, Subtree, Tail
+from anabranch.overlay.headers import PASSES_MAX, PATH_MAX_PEERS, Subtree, Tail
 from anabranch.overlay.identity import Identity
 from anabranch.overlay.links import Link, LinkTable
 from anabranch.overlay.paths import Graph, Path, shortest_paths
@@ -145,7 +145,8 @@ class Recovery:
         if len(via) >= PATH_MAX_PEERS // 2:
             return Detour((), receivers)
         aside = self._shortest(via)
-        back = self._shortest(()) if any(name not in aside for name in receivers) else {}
+        twice = tuple(name for name in dict.fromkeys(via) if via.count(name) >= PASSES_MAX)
+        back = self._shortest(twice) if any(name not in aside for name in receivers) else {}
         paths = [aside.get(name) or back.get(name) for name in receivers]
         found = [path for path in paths if path is not None]
         unreached = tuple(name for name, path in zip(receivers, paths, strict=True) if path is None)

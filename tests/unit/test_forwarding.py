@@ -7,8 +7,8 @@ from support_nodes import below, tail
 
 from anabranch.overlay.codec import decode_tail, encode_tail
 from anabranch.overlay.errors import DropReason, PeerError
-from anabranch.overlay.forwarding import PASSES_MAX, PATH_MAX_PEERS, Forwarding
-from anabranch.overlay.headers import Tail
+from anabranch.overlay.forwarding import Forwarding
+from anabranch.overlay.headers import PASSES_MAX, PATH_MAX_PEERS, Tail
 from anabranch.overlay.routes import Route
 
 

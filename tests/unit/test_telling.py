@@ -193,7 +193,7 @@ def test_what_others_tell_is_taken_over() -> None:
     assert driver.take(SubscribersChanged)
     assert driver.node.destinations("a/x") == ("p",)
     assert driver.node.routes.path("p") == ("me", "b", "p")
-    assert driver.node._telling.sites_of == {"p": {"region": "north", "capacity": 3}}
+    assert driver.node._parts.telling.sites_of == {"p": {"region": "north", "capacity": 3}}
 
 
 def test_link_entries_that_make_no_sense_are_left_out() -> None:
@@ -250,8 +250,8 @@ def test_addresses_nobody_can_dial_are_not_dialled() -> None:
     driver.records(
         link, record("q", RecordKind.ROLES, RolesBody("peer", [f"tcp://h:{n}" for n in range(1, 99)]))
     )
-    assert driver.node._telling.addresses_of["p"] == []
-    assert len(driver.node._telling.addresses_of["q"]) <= 16
+    assert driver.node._parts.telling.addresses_of["p"] == []
+    assert len(driver.node._parts.telling.addresses_of["q"]) <= 16
 
 
 # Forgetting
@@ -271,8 +271,8 @@ def test_a_record_that_is_not_refreshed_is_forgotten() -> None:
     driver.after(2.5, answering=[link])
     assert driver.node.destinations("a") == ()
     assert driver.node.book.origins() == {"me"}
-    assert driver.node._telling.addresses_of == {}
-    assert driver.node._telling.sites_of == {}
+    assert driver.node._parts.telling.addresses_of == {}
+    assert driver.node._parts.telling.sites_of == {}
     assert driver.take(SubscribersChanged)
 
 

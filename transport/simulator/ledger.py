@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from anabranch.overlay.actions import DeliveredRun
-from anabranch.overlay.forwarding import PASSES_MAX
+from anabranch.overlay.headers import PASSES_MAX
 from anabranch.overlay.patterns import matches
 
 StreamKey = tuple[str, int, int]

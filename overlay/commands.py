@@ -1,0 +1,150 @@
+"""What an application may ask of its node: the commands of the core's interface. The base of `Node`."""
+
+from collections.abc import Mapping, Sequence
+
+from anabranch.overlay import describing
+from anabranch.overlay.actions import Action, DeliveredRun, SendControl, SubscribersChanged
+from anabranch.overlay.codec import encode_control
+from anabranch.overlay.config import Config
+from anabranch.overlay.duties import Duties
+from anabranch.overlay.errors import UsageError
+from anabranch.overlay.headers import Inspect, Kind
+from anabranch.overlay.identifiers import LinkId, SubscriptionId
+from anabranch.overlay.parts import Parts
+from anabranch.overlay.patterns import check_pattern, check_topic
+from anabranch.overlay.publishing import Outlet
+from anabranch.overlay.qos import BEST_EFFORT, Demand, Role
+from anabranch.overlay.records import DeliveryRecord
+
+
+class Commands:
+    """Each takes `now`; a shell takes the actions afterwards."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.peer = parts.identity.peer
+        self.config: Config = parts.config
+        self._parts = parts
+        self._duties = Duties(parts)
+        self._actions: list[Action] = []
+        self._publishers_open, self._next_subscription = 0, 1
+        self.queue = parts.sessions.queue
+        self.publish = parts.publishing.publish
+        """Take one publication (`codec.encode_payload` made payload and size); it leaves with a flush."""
+        self.seal = parts.publishing.seal
+        """No outlet takes another message without `publish`."""
+        self.reach = parts.publishing.reach
+        """Whom the publisher of an outlet reaches now, and how."""
+        self.pause_until = parts.publishing.pause_until
+        """Until when the publisher of an outlet shall wait, if it can."""
+        self.express = parts.publishing.express
+        """The same for one that leaves at once, if it can: the shell then sends the bundle it returns."""
+
+    def subscribe(self, pattern: str, now: float) -> SubscriptionId:
+        """Want topics that match; announced to the mesh when it is new."""
+        check_pattern(pattern)
+        if len(self._parts.local) >= self.config.subscriptions_max:
+            raise UsageError(
+                f"{len(self._parts.local)} subscriptions are open: close some or raise subscriptions_max"
+            )
+        subscription = SubscriptionId(self._next_subscription)
+        self._next_subscription += 1
+        self._parts.local.add(subscription, pattern)
+        try:
+            self._announce_interests(now)
+        except UsageError:
+            self._parts.local.remove(subscription)
+            raise
+        return subscription
+
+    def unsubscribe(self, subscription: SubscriptionId, now: float) -> None:
+        """Stop wanting them."""
+        self._parts.local.remove(subscription)
+        self._announce_interests(now)
+
+    def open_publisher(self, topic: str, now: float, demand: Demand = BEST_EFFORT) -> Outlet:
+        """A publisher of one topic."""
+        check_topic(topic)
+        if self._publishers_open >= self.config.publishers_max:
+            raise UsageError(
+                f"{self._publishers_open} publishers are open: close some or raise publishers_max"
+            )
+        self._publishers_open += 1
+        self._after(now)
+        return self._parts.publishing.open(topic, demand)
+
+    def close_publisher(self, outlet: Outlet, now: float) -> None:
+        """What it put last leaves first."""
+        del outlet
+        self._publishers_open -= 1
+        self.flush(now)
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether `flush` has something to send."""
+        return self._parts.publishing.has_unsent
+
+    def flush(self, now: float) -> None:
+        """Send what was published."""
+        if self._parts.publishing.has_unsent:
+            self._actions += self._parts.publishing.flush(now)
+            if self._parts.routes.has_changes:
+                self._actions += self._duties.note_routes(now)
+
+    def set_addresses(self, addresses: Sequence[str]) -> None:
+        """Where this peer can be dialled; call before `start`."""
+        self._parts.telling.addresses = list(addresses)
+
+    def set_attributes(self, attributes: Mapping[str, object], now: float) -> None:
+        """Say what this site is; replaces what was said before."""
+        self._actions += self._parts.telling.sites(dict(attributes), now)
+        self._after(now)
+
+    def inspect(self, link: LinkId, token: int, now: float) -> None:
+        """Ask a neighbour for its own view; `Reported` brings the answer."""
+        self._actions.append(SendControl(link, encode_control(Kind.INSPECT, Inspect(token))))
+        self._after(now)
+
+    def leave(self, now: float) -> None:
+        """Say farewell on every link; nothing is dialled again."""
+        self.flush(now)
+        self._actions += self._parts.telling.withdrawal(now)
+        self._actions += self._parts.sessions.leave(now)
+        self._duties.end()
+        self._parts.sessions.take_changes()
+        self._parts.telling.refresh_own_links()
+
+    def destinations(self, topic: str) -> tuple[str, ...]:
+        """The peers (ourselves included) that want a topic and can be reached now."""
+        reachable = self.reachable()
+        return tuple(
+            peer for peer in self._parts.matching.peers(topic) if peer == self.peer or peer in reachable
+        )
+
+    def delivery_record(self, run: DeliveredRun) -> DeliveryRecord:
+        """For the logs: a `Deliver` makes no `Write`, so that the application gets its messages first."""
+        return describing.delivery_record(self._parts, run)
+
+    def reachable(self) -> set[str]:
+        """The other peers that can be reached; a light client takes its peer's word for it."""
+        if self.config.role is not Role.CLIENT:
+            return self._parts.routes.reachable()
+        return set(self._parts.spreading.book.origins()) - {self.peer} if self._parts.links.by_peer else set()
+
+    def report(self, now: float) -> dict[str, object]:
+        """This peer's own view: links, routes, known peers, counters."""
+        return describing.report(self._parts, now)
+
+    def check_invariants(self) -> None:
+        """What must hold after every input; AssertionError is a bug of ours."""
+        describing.check_invariants(self._parts)
+
+    # Inside
+
+    def _announce_interests(self, now: float) -> None:
+        if self._parts.local.patterns() != self._parts.interests.patterns_of(self.peer):
+            self._actions += self._parts.telling.interests(self._parts.local.patterns(), now)
+            self._actions.append(SubscribersChanged())
+        self._after(now)
+
+    def _after(self, now: float) -> None:
+        self._actions += self._duties.conclude(now)
