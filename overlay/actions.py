@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from anabranch.overlay.asking import Protocol, RequestKey
 from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.identifiers import LinkId, SubscriptionId
 from anabranch.overlay.records import LogRecord
@@ -78,4 +79,101 @@ class Reported(msgspec.Struct):
     document: bytes
 
 
-Action = SendControl | SendBundle | Deliver | Dial | CloseLink | Write | SubscribersChanged | Reported
+class DeliveredRequest(DeliveredRun):
+    """A publication that asks for a reply, for one subscription."""
+
+    key: RequestKey
+    subscriber: int
+    """Which of this peer's subscribers to the request: it answers once."""
+    expects: list[list[object]]
+
+
+class DeliverRequest(msgspec.Struct):
+    """Hand a request to a subscription; `Node.reply` and `Node.decline` answer it."""
+
+    subscription: SubscriptionId
+    run: DeliveredRequest
+
+
+class Gathered(msgspec.Struct, frozen=True):
+    """One reply."""
+
+    site: str
+    subscriber: int
+    value: object
+
+
+class RepliesArrived(msgspec.Struct):
+    """New replies to a request of ours."""
+
+    number: int
+    replies: list[Gathered]
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """A site whose replies are not, or not all, in the result."""
+
+    site: str
+    where: str
+    """The hop, or the peer, where the way ends as far as is known."""
+    why: str
+
+
+class Harvested(msgspec.Struct, frozen=True):
+    """What became of a request."""
+
+    value: object
+    """Merged, or a list of the replies."""
+    complete: bool
+    """Whether every site that was asked has said all."""
+    asked: tuple[str, ...]
+    answered: int
+    declined: int
+    missing: tuple[Missing, ...]
+    outstanding: int
+    """Sites that had not said all; each holds one reply at least."""
+    error: str = ""
+    """Why there is no value: the application's merge failed."""
+
+
+class HarvestOver(msgspec.Struct):
+    """A request of ours has ended."""
+
+    number: int
+    result: Harvested
+    topic: str
+    protocol: Protocol
+    merge: str
+
+
+class SnapshotTaken(msgspec.Struct):
+    """An intermediate result that was asked for."""
+
+    number: int
+    token: int
+    result: Harvested
+
+
+class SendAside(msgspec.Struct):
+    """Send replies past the mesh, to an address (`direct`, `datagram`) or a topic (`publish`)."""
+
+    protocol: Protocol
+    address: str
+    frame: bytes
+
+
+Action = (
+    SendControl
+    | SendBundle
+    | Deliver
+    | Dial
+    | CloseLink
+    | Write
+    | SubscribersChanged
+    | Reported
+    | DeliverRequest
+    | RepliesArrived
+    | HarvestOver
+    | SnapshotTaken
+    | SendAside
+)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from anabranch.overlay import describing
-from anabranch.overlay.actions import Action, DeliveredRun, SendControl, SubscribersChanged
+from anabranch.overlay.actions import DeliveredRun, SendControl, SubscribersChanged
 from anabranch.overlay.codec import encode_control
 from anabranch.overlay.config import Config
 from anabranch.overlay.duties import Duties
@@ -15,17 +15,17 @@ from anabranch.overlay.patterns import check_pattern, check_topic
 from anabranch.overlay.publishing import Outlet
 from anabranch.overlay.qos import BEST_EFFORT, Demand, Role
 from anabranch.overlay.records import DeliveryRecord
+from anabranch.overlay.replycommands import ReplyCommands
 
 
-class Commands:
+class Commands(ReplyCommands):
     """Each takes `now`; a shell takes the actions afterwards."""
 
     def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
         self.peer = parts.identity.peer
         self.config: Config = parts.config
-        self._parts = parts
         self._duties = Duties(parts)
-        self._actions: list[Action] = []
         self._publishers_open, self._next_subscription = 0, 1
         self.queue = parts.sessions.queue
         self.publish = parts.publishing.publish
@@ -59,6 +59,7 @@ class Commands:
     def unsubscribe(self, subscription: SubscriptionId, now: float) -> None:
         """Stop wanting them."""
         self._parts.local.remove(subscription)
+        self._replies.unsubscribed(subscription, now)
         self._announce_interests(now)
 
     def open_publisher(self, topic: str, now: float, demand: Demand = BEST_EFFORT) -> Outlet:

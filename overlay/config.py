@@ -16,6 +16,7 @@ _POSITIVE = (
     "hello_timeout_s",
     "dial_interval_s",
     "record_refresh_s",
+    "reply_check_s",
 )
 
 
@@ -89,6 +90,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     paths_max: int = 4
     """Paths at most for one receiver when a publisher asks for an availability."""
 
+    # Replies
+    reply_state: bool = True
+    """Whether this peer, on the way of others' requests, remembers who is still to reply. Without that it
+    passes replies on by the path in them, and merges nothing."""
+    reply_missing_after_s: float = 0.5
+    """A site that no path reaches for so long is reported missing: enough for a mesh to find another way."""
+    reply_check_s: float = 2.0
+    """When nothing came from a next peer for so long, it is asked whether it knows the request; then after
+    twice as long, and so on. Repairs what got lost in a queue; waiting itself needs no check."""
+
     # Limits: every table and queue has one
     link_queue_max_bytes: int = 16 * 1024 * 1024
     """Per link. Publishers are asked to pause from an eighth of it on; beyond it bundles are dropped."""
@@ -108,6 +119,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Open subscriptions of one peer."""
     streams_max: int = 16_384
     """Publishers of other peers whose sequence is followed; the least recently heard is forgotten."""
+    harvests_max: int = 4096
+    """Requests that are open at this peer, and as many of other peers that it keeps state for."""
+    harvest_max_bytes: int = 64 * 1024 * 1024
+    """Replies kept for requests of other peers: own answers until a request is over, merged ones until they
+    leave. Beyond it they are passed on unmerged, and answers are not kept for a second asking."""
     held_runs_max: int = 256
     """Runs waiting in one stream for earlier ones."""
     cache_max: int = 4096

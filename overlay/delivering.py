@@ -20,6 +20,7 @@ from anabranch.overlay.ordering import Arrival, Streams, Verdict
 from anabranch.overlay.patterns import check_topic
 from anabranch.overlay.qos import Demand, Role
 from anabranch.overlay.recovering import Recovery
+from anabranch.overlay.replies import Replies
 from anabranch.overlay.routes import Routes
 
 HEADER_BYTES = BUNDLE_HEADER.size
@@ -29,6 +30,7 @@ RESENT_HOLD_S = 0.4
 """How long a gap is held that a link is filling again: enough for some attempts."""
 _ACK_SOON = int(Flag.ACK_SOON)
 _GAP_MAY_FILL = int(Flag.GAP_MAY_FILL)
+_ABOUT_REPLIES = int(Flag.REQUEST | Flag.REPLY)
 OVERHEAD_MAX_BYTES = 256 * 1024
 """What a bundle may weigh beyond its largest payload."""
 
@@ -47,6 +49,7 @@ class Delivering:
         counters: Counters,
         hops: Hops,
         recovery: Recovery,
+        replies: Replies,
     ) -> None:
         self.streams = Streams(config.streams_max, config.held_runs_max, config.reorder_hold_s)
         self._identity = identity
@@ -58,6 +61,7 @@ class Delivering:
         self._counters = counters
         self._hops = hops
         self._recovery = recovery
+        self._replies = replies
         self._forwarding = Forwarding(identity.peer, config.cache_max, config.links_max)
         self._plans = self._forwarding.plans
         self._local = matching.local
@@ -111,6 +115,12 @@ class Delivering:
         branches = plan.branches
         if plan.destinations:
             deliver, branches = self._route_for_client(link, tail, plan, Demand(deadline_us / 1e6))
+        if flags & _ABOUT_REPLIES:
+            answers, flags = self._replies.receive(
+                link, plan, deliver, branches, body, flags, started_at, now
+            )
+            actions += answers
+            deliver = False
         runs = decode_runs(body) if deliver else []
         if len(runs) == 1 and not branches:
             delivered = self._take_familiar(runs[0], plan, started_at, deadline_us, now)

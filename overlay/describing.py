@@ -67,6 +67,7 @@ def report(parts: Parts, now: float) -> dict[str, object]:
         "routes": routes,
         "mesh": mesh,
         "peers": {peer: sorted(parts.interests.patterns_of(peer)) for peer in peers},
+        "requests": {"open": len(parts.replies.harvests), "kept": len(parts.replies.tending)},
         "switches": parts.routes.switches,
         "counters": dict(sorted(parts.counters.items())),
     }
@@ -130,6 +131,7 @@ def control_record(parts: Parts, now: float) -> ControlRecord:
 def check_invariants(parts: Parts) -> None:
     """AssertionError when the node's tables contradict each other."""
     parts.links.check_invariants()
+    parts.replies.check_invariants()
     config = parts.config
     assert len(parts.links.by_peer) <= config.links_max
     assert parts.links.opening_count() <= config.links_opening_max

@@ -60,6 +60,8 @@ class Duties:
             return parts.sessions.hello_overdue(LinkId(number), now)
         if name == "hold":
             return parts.delivering.expire(now)
+        if name == "replies":
+            return parts.replies.due(now)
         if name == "links":
             return parts.telling.links_now(now)
         if name == "dial":
@@ -86,6 +88,7 @@ class Duties:
                 parts.spreading.closed(change.link.id)
                 actions += telling.links_now(now)
                 actions += parts.recovery.rescue(change.link, now)
+                parts.replies.neighbour_lost(change.link.peer, now)
             elif change.state is LinkState.SUSPECT:
                 actions += parts.recovery.rescue(change.link, now)
         if parts.sessions.has_measured or actions:
@@ -95,6 +98,7 @@ class Duties:
                 actions += parts.recovery.rescue(link, now)
             if (due := telling.links_due(now)) is not None:
                 timers.set_earliest(("links", 0), due)
+        actions += parts.replies.look(now)
         actions += self.note_routes(now)
         if (dial := parts.sessions.dialling.next_timeout()) is not None:
             if dial <= now:
@@ -117,6 +121,7 @@ class Duties:
 
     def _expire(self, now: float) -> list[Action]:
         self._parts.congestion.expire(now)
+        self._parts.replies.sweep(now)
         return [SubscribersChanged()] if self._parts.telling.expire(now) else []
 
     def _refresh(self, now: float) -> list[Action]:

@@ -57,6 +57,12 @@ class Flag(enum.IntFlag):
     """This hop only: the sender keeps little under way and waits for the acknowledgement."""
     GAP_MAY_FILL = 2
     """Something before it was lost on a link and is being sent again: worth waiting for."""
+    REQUEST = 4
+    """The body is a request for replies: every peer on the tree looks at it."""
+    REPLY = 8
+    """The body holds reports or prompts, for those who shall deliver it."""
+    STATELESS = 16
+    """This hop only: the sender keeps no state of the request, so reports to it must name the way."""
 
 
 PROBE_HEADER = struct.Struct(">BBIQ")

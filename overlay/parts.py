@@ -12,6 +12,7 @@ from anabranch.overlay.interests import Interests, LocalSubscriptions
 from anabranch.overlay.matching import Matching
 from anabranch.overlay.publishing import Publishing
 from anabranch.overlay.recovering import Recovery
+from anabranch.overlay.replies import Replies
 from anabranch.overlay.routes import Routes
 from anabranch.overlay.sessions import Sessions, TimerKey
 from anabranch.overlay.spreading import Spreading
@@ -54,4 +55,17 @@ class Parts:
         self.publishing = Publishing(*shared)
         self.hops = Hops(config, self.sessions, counters, self.timers)
         self.recovery = Recovery(identity, config, links, routes, counters)
-        self.delivering = Delivering(*shared, self.hops, self.recovery)
+        self.replies = Replies(
+            identity,
+            config,
+            links,
+            self.matching,
+            routes,
+            self.recovery,
+            self.spreading,
+            self.telling,
+            self.sessions,
+            counters,
+            self.timers,
+        )
+        self.delivering = Delivering(*shared, self.hops, self.recovery, self.replies)

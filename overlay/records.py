@@ -62,6 +62,22 @@ class DeliveryRecord(LogRecord, tag="delivery", kw_only=True):
     path: list[str]
 
 
+class ReplyRecord(LogRecord, tag="reply", kw_only=True):
+    """A request of this peer has ended."""
+
+    topic: str
+    number: int
+    protocol: str
+    merge: str
+    asked: int
+    """Sites."""
+    answered: int
+    declined: int
+    missing: list[str]
+    complete: bool
+    duration_us: int
+
+
 class ControlRecord(LogRecord, tag="control", kw_only=True):
     """Counters since the peer started: control and data traffic, drops."""
 

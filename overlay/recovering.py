@@ -8,7 +8,7 @@ import msgspec
 
 from anabranch.overlay.actions import Action, SendBundle
 from anabranch.overlay.bundles import OutBundle
-from anabranch.overlay.codec import decode_subtree, decode_tail
+from anabranch.overlay.codec import decode_tail
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import DropReason
@@ -18,7 +18,7 @@ from anabranch.overlay.links import Link, LinkTable
 from anabranch.overlay.paths import Graph, Path, shortest_paths
 from anabranch.overlay.qos import LinkState, Role, Variant
 from anabranch.overlay.routes import Routes
-from anabranch.overlay.trees import encode_tree, join_paths
+from anabranch.overlay.trees import encode_tree, join_paths, receivers_in
 
 Branches = tuple[tuple[str, bytes], ...]
 
@@ -140,7 +140,7 @@ class Recovery:
     def _find(self, peer: str, tail: Tail) -> Detour:
         if tail.destinations or self._config.role is Role.CLIENT:
             return self._find_for_client(tail)
-        receivers = _receivers(peer, Subtree(tail.deliver, tail.branches))
+        receivers = receivers_in(peer, Subtree(tail.deliver, tail.branches))
         via = tuple(tail.via)
         if len(via) >= PATH_MAX_PEERS // 2:
             return Detour((), receivers)
@@ -176,15 +176,3 @@ class Recovery:
             )
             del paths[self._identity.peer]
         return paths
-
-
-def _receivers(peer: str, subtree: Subtree) -> tuple[str, ...]:
-    """Who shall deliver, at and behind a peer."""
-    found: dict[str, None] = {}
-    pending = [(peer, subtree)]
-    while pending:
-        name, below = pending.pop()
-        if below.deliver:
-            found[name] = None
-        pending += [(child, decode_subtree(raw)) for child, raw in below.branches]
-    return tuple(sorted(found))

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from anabranch.overlay.codec import encode_subtree, encode_tail
-from anabranch.overlay.headers import Tail
+from anabranch.overlay.codec import decode_subtree, encode_subtree, encode_tail
+from anabranch.overlay.headers import Subtree, Tail
 from anabranch.overlay.paths import Path
 
 Tree = dict[str, "tuple[bool, Tree]"]
@@ -34,6 +34,18 @@ def encode_tree(
         tail = Tail(origin, epoch, generation, via, deliver, below, copies=copies)
         branches.append((peer, encode_tail(tail)))
     return tuple(branches)
+
+
+def receivers_in(peer: str, subtree: Subtree) -> tuple[str, ...]:
+    """Who shall deliver, at and behind a peer; PeerError when it cannot be read."""
+    found: dict[str, None] = {}
+    pending = [(peer, subtree)]
+    while pending:
+        name, below = pending.pop()
+        if below.deliver:
+            found[name] = None
+        pending += [(child, decode_subtree(raw)) for child, raw in below.branches]
+    return tuple(sorted(found))
 
 
 def _encode_subtree(deliver: bool, children: Tree) -> msgspec.Raw:

@@ -1,0 +1,176 @@
+"""This peer as a site: its application's answers to requests, once per subscriber.
+
+Told by the application and by requests that arrive; puts what is to be said into the outgoing reports.
+"""
+
+import msgspec
+
+from anabranch.overlay.actions import Action, SendAside
+from anabranch.overlay.codec import decode_value
+from anabranch.overlay.counters import Counters
+from anabranch.overlay.coverage import Part
+from anabranch.overlay.headers import Record, RecordKind
+from anabranch.overlay.identifiers import SubscriptionId
+from anabranch.overlay.identity import Identity
+from anabranch.overlay.merging import Merge, merge_all
+from anabranch.overlay.recordbook import RecordBook
+from anabranch.overlay.replywire import Merged, Report, encode_items, encode_value, mask_bytes
+from anabranch.overlay.reporting import Reporting
+from anabranch.overlay.tending import DECLINED, Tended, Tending
+
+FRESH_S = 30.0
+"""What this peer told of its interests travels along with replies for so long: by then it is known."""
+
+
+class Siting:
+    """Answers of our own subscribers."""
+
+    def __init__(
+        self, identity: Identity, book: RecordBook, tending: Tending, reporting: Reporting, counters: Counters
+    ) -> None:
+        self._identity = identity
+        self._book = book
+        self._tending = tending
+        self._reporting = reporting
+        self._counters = counters
+        self._told: tuple[tuple[int, int], float] = ((-1, -1), 0.0)
+        self._aside: list[Action] = []
+
+    @property
+    def has_aside(self) -> bool:
+        """Whether `take_aside` has something."""
+        return bool(self._aside)
+
+    def take_aside(self) -> list[Action]:
+        """Replies that go past the mesh."""
+        aside, self._aside = self._aside, []
+        return aside
+
+    def admit(self, state: Tended, subscriptions: tuple[SubscriptionId, ...], now: float) -> None:
+        """The request reached our application: these subscribers are to answer."""
+        state.subscriptions = list(subscriptions)
+        state.own = [None] * len(subscriptions)
+        if not subscriptions:  # nobody wants it any more
+            self._end(state, now)
+
+    def answer(self, state: Tended, subscriber: int, value: msgspec.Raw, now: float) -> None:
+        """A subscriber answered, or DECLINED."""
+        if not self._tending.hold(state, len(value)):
+            self._counters.add("replies_unheld")
+        state.own[subscriber] = value
+        self._counters.add("replies_declined" if value is DECLINED else "replies_sent")
+        if state.merge is None:
+            self._say(state, [subscriber], state.has_all_own, now)
+        elif state.has_all_own:
+            self._say_merged(state, now)
+        if state.has_all_own:
+            state.settle(state.own_bit)
+
+    def say_again(self, state: Tended, now: float = 0.0) -> None:
+        """The publisher lacks what we said: say it straight."""
+        if state.merge is not None and not state.has_all_own:
+            return
+        if state.merge is not None and state.own:
+            merged = own_part(state, self._identity.peer, state.merge)
+            if merged is not None:
+                self._reporting.merged("", state.key, merged)
+                return
+        answered = [each for each, answer in enumerate(state.own) if answer is not None]
+        self._say(state, answered, state.has_all_own, now)
+
+    def partial(self, state: Tended) -> Part | None:
+        """What our subscribers answered so far, merged, for a poll."""
+        if state.merge is None or state.is_finished or not state.own_bit:
+            return None
+        merged = own_part(state, self._identity.peer, state.merge)
+        return None if merged is None else Part(state.own_bit, merged.answered, merged.declined, merged.state)
+
+    def withdraw(self, state: Tended) -> None:
+        """The request is over: later answers are discarded."""
+        late = sum(answer is None for answer in state.own)
+        if late:
+            self._counters.add("requests_unanswered", late)
+
+    def unsubscribed(self, subscription: SubscriptionId, now: float) -> list[Tended]:
+        """A subscription is gone: what it did not answer, it declines. The requests concerned."""
+        concerned = []
+        for state in self._tending:
+            if subscription in state.subscriptions:
+                subscriber = state.subscriptions.index(subscription)
+                if state.own[subscriber] is None:
+                    self.answer(state, subscriber, DECLINED, now)
+                    concerned.append(state)
+        return concerned
+
+    # Inside
+
+    def _end(self, state: Tended, now: float) -> None:
+        self._say(state, [], True, now)
+        state.settle(state.own_bit)
+
+    def _say(self, state: Tended, subscribers: list[int], is_last: bool, now: float) -> None:
+        key = state.key
+        site = state.index[self._identity.peer]
+        nothing = encode_value(None)
+        entries = []
+        for subscriber in subscribers:
+            value = state.own[subscriber]
+            assert value is not None
+            entries.append((site, subscriber, value is not DECLINED, nothing if value is DECLINED else value))
+        if not state.request.protocol.is_repaired and key.origin != self._identity.peer:
+            report = Report(*key, entries, [(site, len(state.own))] if is_last else [])
+            report.records = self._fresh_records(now)
+            frame = encode_items([report])
+            self._aside.append(SendAside(state.request.protocol, state.request.reply_to, frame))
+            return
+        to = "" if state.is_straight else state.parent
+        for entry in entries:
+            self._reporting.entry(to, key, entry)
+        if is_last:
+            self._reporting.ended(to, key, site, len(state.own))
+        self._accompany(state, to, now)
+
+    def _say_merged(self, state: Tended, now: float) -> None:
+        assert state.merge is not None
+        merged = own_part(state, self._identity.peer, state.merge)
+        if merged is None:  # the merge cannot lift some value: the publisher gets them as they are
+            self._say(state, list(range(len(state.own))), True, now)
+            return
+        to = "" if state.is_straight else state.parent
+        part = Part(state.own_bit, merged.answered, merged.declined, merged.state)
+        if state.is_passing or state.is_straight or not state.coverage.offer(part):
+            self._reporting.merged(to, state.key, merged)
+        self._accompany(state, to, now)
+
+    def _accompany(self, state: Tended, to: str, now: float) -> None:
+        if to or state.is_straight:
+            for record in self._fresh_records(now):
+                self._reporting.record(to, state.key, record)
+        if to and state.back:
+            self._reporting.way_back(to, state.key, state.back)
+
+    def _fresh_records(self, now: float) -> list[Record]:
+        """What the publisher may not have heard of yet: a subscription made before the reply."""
+        record = self._book.get(self._identity.peer, int(RecordKind.INTERESTS))
+        if record is None:
+            return []
+        version = (record.epoch, record.sequence)
+        if version != self._told[0]:
+            self._told = (version, now)
+        return [record] if now - self._told[1] < FRESH_S else []
+
+
+def own_part(state: Tended, me: str, merge: Merge) -> Merged | None:
+    """The answers of our own subscribers so far, merged; None when some cannot be."""
+    values = [
+        (subscriber, answer)
+        for subscriber, answer in enumerate(state.own)
+        if answer is not None and answer is not DECLINED
+    ]
+    declined = sum(answer is DECLINED for answer in state.own)
+    try:
+        states = [merge.lift(decode_value(memoryview(value)), me, subscriber) for subscriber, value in values]
+        encoded = encode_value(merge_all(merge, states))
+    except Exception:  # noqa: BLE001 - the application's own function may raise anything
+        return None
+    return Merged(mask_bytes(1 << state.index[me]), len(values), declined, encoded)
