@@ -43,8 +43,8 @@ def test_random_expressions_hold_where_sqlite_says_they_do() -> None:
     assert 0.1 < matched / (tried * ROWS) < 0.9, "expressions that say something"
 
 
-WORDLIST = """and or not between in like escape exists true false subset superset intersects = != < <= > >= <> + -
-* / % ( ) { } , 0 1 2.5 1e9 1e400 'a' ' '' . .. # -- ;"""
+WORDLIST = """and or not between in like escape exists true false subset superset intersects
+= != < <= > >= <> + - * / % ( ) { } , 0 1 2.5 1e9 1e400 'a' ' '' . .. # -- ;"""
 TOKENS = (
     *NAMES[:5],
     *WORDLIST.split(),
