@@ -154,6 +154,7 @@ class Delivering:
         stream.next_sequence += count
         stream.generation = plan.generation
         stream.was_heard = True
+        repeated, stream.repeated = stream.repeated, 0
         self._counters["delivered"] += count
         age_s = now - started_at
         return Deliver(
@@ -168,6 +169,9 @@ class Delivering:
                 now,
                 deadline_us / 1e6,
                 plan.path,
+                plan.epoch,
+                plan.has_copies,
+                repeated,
             ),
         )
 
@@ -235,8 +239,11 @@ class Delivering:
             now,
             deadline_s,
             plan.path,
+            plan.epoch,
+            plan.has_copies,
         )
         if self.streams.advance(key, first, count, plan.generation):
+            delivered.repeated = self.streams.take_repeated(key)
             self._hand_over(delivered, subscriptions, actions)
         else:
             patience_s = max(0.0, deadline_s - delivered.age_s) / 2 if deadline_s else float("inf")

@@ -46,7 +46,16 @@ class Verdict(msgspec.Struct):
 class Stream:
     """One publisher, as heard here."""
 
-    __slots__ = ("gaps", "generation", "held", "hold_until", "is_known", "next_sequence", "was_heard")
+    __slots__ = (
+        "gaps",
+        "generation",
+        "held",
+        "hold_until",
+        "is_known",
+        "next_sequence",
+        "repeated",
+        "was_heard",
+    )
 
     def __init__(self, first: int, generation: int) -> None:
         self.next_sequence = first
@@ -54,6 +63,8 @@ class Stream:
         self.held: list[Arrival] = []
         self.hold_until: float | None = None
         self.gaps: list[tuple[int, int]] = []
+        self.repeated = 0
+        """Messages dropped as repeated; whoever writes that down sets it to 0."""
         self.is_known = True
         """False once the table forgot it."""
         self.was_heard = False
@@ -128,6 +139,7 @@ class Stream:
         if late:
             verdict.refused.append((DropReason.OUT_OF_ORDER, late))
         if repeated:
+            self.repeated += repeated
             verdict.refused.append((DropReason.DUPLICATE, repeated))
 
 
@@ -174,6 +186,12 @@ class Streams:
                 verdict.refused.append((DropReason.TABLE_FULL, forgotten))
         self._note_hold(key, stream)
         return verdict
+
+    def take_repeated(self, key: StreamKey) -> int:
+        """Messages dropped as repeated since the last call; the stream is one that is known."""
+        stream = self._streams[key]
+        repeated, stream.repeated = stream.repeated, 0
+        return repeated
 
     def get(self, key: StreamKey) -> Stream | None:
         """The stream of this key."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,6 +51,20 @@ def test_a_run_is_delivered_with_its_way_and_its_age(driver: Driver) -> None:
     assert (record.peer, record.origin, record.topic, record.publisher) == ("me", "p", "a", 3)
     assert (record.seq, record.count, record.path, record.late) == (5, 2, ["p", "b", "me"], False)
     assert record.age_us == pytest.approx(20_000, abs=1)
+    assert (record.deadline_us, record.has_copies, record.repeated) == (0, False, 0)
+
+
+def test_what_came_twice_is_written_with_the_next_delivery(driver: Driver) -> None:
+    def deliver(by: str, first: int) -> None:
+        way = msgspec.structs.replace(tail("p", by), copies=2)
+        driver.bundle(link(driver, by), way, [run("x", first=first)], deadline_us=9_000)
+
+    for by, first in (("b", 5), ("c", 5), ("b", 6), ("b", 7), ("c", 6), ("c", 7), ("b", 8), ("b", 9)):
+        deliver(by, first)
+    records = [driver.node.delivery_record(action.run) for action in driver.take(Deliver)]
+    assert [(record.seq, record.repeated) for record in records] == [(5, 0), (6, 1), (7, 0), (8, 2), (9, 0)]
+    assert all(record.has_copies and record.deadline_us == 9_000 for record in records)
+    assert {record.origin_epoch for record in records} == {1}
 
 
 def test_the_delay_of_the_link_counts_into_the_age_and_the_age_against_the_deadline(driver: Driver) -> None:
