@@ -27,6 +27,9 @@ _unpack_header = BUNDLE_HEADER.unpack_from
 SEQUENCE_MAX = 2**62
 RESENT_HOLD_S = 0.4
 """How long a gap is held that a link is filling again: enough for some attempts."""
+REPAIR_HOLD_S = 0.6
+"""How long a gap after a change of route is held while recovery is on: a relay of the old route may have to
+notice a dead link of its own before what it holds takes another way."""
 _ACK_SOON = int(Flag.ACK_SOON)
 _GAP_MAY_FILL = int(Flag.GAP_MAY_FILL)
 OVERHEAD_MAX_BYTES = 256 * 1024
@@ -48,7 +51,8 @@ class Delivering:
         hops: Hops,
         recovery: Recovery,
     ) -> None:
-        self.streams = Streams(config.streams_max, config.held_runs_max, config.reorder_hold_s)
+        repair_s = REPAIR_HOLD_S if config.recovery else 0.0
+        self.streams = Streams(config.streams_max, config.held_runs_max, config.reorder_hold_s, repair_s)
         self._identity = identity
         self._config = config
         self._links = links

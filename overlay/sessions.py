@@ -91,7 +91,7 @@ class Sessions:
         if self.links.opening_count() >= self._config.links_opening_max:
             self._counters.drop(DropReason.TABLE_FULL)
             return self._close(Link(link_id, address, now, 1.0, LinkQueue(1)), "too many connections", now)
-        queue = LinkQueue(self._config.link_queue_max_bytes, retains=self._config.recovery)
+        queue = LinkQueue(self._config.link_queue_max_bytes, retains=self._config.ack_delay_s > 0)
         link = Link(link_id, address, now, self._config.ewma_weight, queue)
         link.binding = binding
         self.links.add(link)
