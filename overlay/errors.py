@@ -68,7 +68,10 @@ class DropReason(enum.StrEnum):
     SUBSCRIPTION_FULL = "subscription_full"
     """The application reads slower than messages arrive; its overflow policy chose this one."""
     SIGNATURE = "signature"
-    """A record whose signature does not hold."""
+    """A record, or a bundle that passed other peers, whose signature does not hold."""
+    UNTRUSTED = "untrusted"
+    """A hello without the proof of its name: no certificate of this mesh, an expired or revoked one, or one
+    that does not belong to the connection."""
     STALE = "stale"
     """A record older than the one already held, or past its lifetime."""
     TABLE_FULL = "table_full"
