@@ -39,6 +39,12 @@ class DeliveredRun(msgspec.Struct):
     """0 when the publisher set none."""
     path: tuple[str, ...]
     """Peers passed, the origin first, this peer last."""
+    epoch: int = 0
+    """Of the origin."""
+    has_copies: bool = False
+    """Whether it also comes over other paths."""
+    repeated: int = 0
+    """Messages of its stream that were dropped as repeated since the run before."""
 
 
 class Deliver(msgspec.Struct):
@@ -79,7 +85,7 @@ class Reported(msgspec.Struct):
     document: bytes
 
 
-class DeliveredRequest(DeliveredRun):
+class DeliveredRequest(DeliveredRun, kw_only=True):
     """A publication that asks for a reply, for one subscription."""
 
     key: RequestKey
@@ -95,7 +101,7 @@ class DeliverRequest(msgspec.Struct):
     run: DeliveredRequest
 
 
-class Gathered(msgspec.Struct, frozen=True):
+class Reply(msgspec.Struct, frozen=True):
     """One reply."""
 
     site: str
@@ -107,7 +113,7 @@ class RepliesArrived(msgspec.Struct):
     """New replies to a request of ours."""
 
     number: int
-    replies: list[Gathered]
+    replies: list[Reply]
 
 
 class Missing(msgspec.Struct, frozen=True):

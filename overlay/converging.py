@@ -4,6 +4,8 @@ After Cugola et al., "On adding replies to publish-subscribe" (converge: 2.4), a
 subscribe with reply" (merge: 3.2.1, stateless: 3.2.2).
 """
 
+import msgspec
+
 from anabranch.overlay.asking import Protocol, RequestKey
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
@@ -18,6 +20,7 @@ from anabranch.overlay.tending import Tended, Tending
 CHECK_MAX_S = 30.0
 MERGED_MAX_BYTES = 256 * 1024
 """A merged part that is larger is not merged with others."""
+NOTHING = msgspec.Raw(b"")
 LATELY_S = 3.0
 """What was sent longer ago than this before a link broke has arrived, or was sent again."""
 ORPHANED_AFTER_S = 5.0
@@ -88,7 +91,8 @@ class Converging:
         state.expected = state.outstanding
         if len(state.awaited) > is_site:
             state.check_at = now + self._config.reply_check_s
-        request.payload = request.payload if is_site else request.payload[:0]  # type: ignore[assignment]
+        if not is_site:
+            request.payload = NOTHING  # it only passes here
         self._tending.add(state)
         return state
 
@@ -264,7 +268,7 @@ class Converging:
                 state.unreached_since = None
             elif state.unreached_since is None:
                 state.unreached_since = now
-            elif now - state.unreached_since >= ORPHANED_AFTER_S:
+            elif now >= state.unreached_since + ORPHANED_AFTER_S:
                 self._counters.add("requests_orphaned")
                 self._siting.withdraw(state)
                 self._tending.free(state)

@@ -131,9 +131,10 @@ class Harvest:
         ]
         if self.tau_s:
             times.append(self.heard_at + self.tau_s)
-        pause_s = min(config.reply_check_s * 2**self.checks, CHECK_MAX_S)
-        self.silent_at = max(self.heard_at + config.reply_check_s, self.checked_at + pause_s)
-        times.append(self.silent_at)
+        if self.request.protocol.is_repaired:
+            pause_s = min(config.reply_check_s * 2**self.checks, CHECK_MAX_S)
+            self.silent_at = max(self.heard_at + config.reply_check_s, self.checked_at + pause_s)
+            times.append(self.silent_at)
         return min(times)
 
     # The result

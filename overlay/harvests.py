@@ -3,9 +3,11 @@
 Knows every site by name: nothing counts twice, nobody is forgotten. Asks again where the way back broke.
 """
 
+from itertools import pairwise
+
 import msgspec
 
-from anabranch.overlay.actions import Action, Gathered, RepliesArrived
+from anabranch.overlay.actions import Action, RepliesArrived, Reply
 from anabranch.overlay.asking import Expectation, Protocol, RequestKey
 from anabranch.overlay.codec import decode_value
 from anabranch.overlay.config import Config
@@ -15,7 +17,6 @@ from anabranch.overlay.gathering import Harvest
 from anabranch.overlay.headers import RecordKind
 from anabranch.overlay.identity import Identity
 from anabranch.overlay.merging import Merge
-from anabranch.overlay.paths import hops_of
 from anabranch.overlay.qos import Role
 from anabranch.overlay.recordbook import RecordBook
 from anabranch.overlay.replywire import (
@@ -163,7 +164,7 @@ class Harvests:
         actions: list[Action] = [RepliesArrived(harvest.number, fresh)] if fresh else []
         return actions + self._conclude(harvest, now)
 
-    def _gather(self, harvest: Harvest, entry: tuple[int, int, bool, msgspec.Raw]) -> Gathered | None:
+    def _gather(self, harvest: Harvest, entry: tuple[int, int, bool, msgspec.Raw]) -> Reply | None:
         site, subscriber, answered, raw = entry
         if not 0 <= site < len(harvest.sites) or not harvest.is_new(site, subscriber):
             self._counters.add("replies_repeated")
@@ -172,7 +173,7 @@ class Harvests:
         if not answered:
             return None
         try:
-            return Gathered(harvest.sites[site], subscriber, decode_value(memoryview(raw)))
+            return Reply(harvest.sites[site], subscriber, decode_value(memoryview(raw)))
         except PeerError:
             return None
 
@@ -200,7 +201,7 @@ class Harvests:
                 was_missing = harvest.missing.pop(site, None) is not None
                 broken = [
                     (here, there)
-                    for here, there in sorted(hops_of([harvest.paths.get(name, ())]))
+                    for here, there in pairwise(harvest.paths.get(name, ()))
                     if there not in graph.get(here, {})
                 ]
                 if broken:
@@ -241,7 +242,7 @@ class Harvests:
 
     def _judge_unreached(self, harvest: Harvest, now: float) -> None:
         for site, since in harvest.unreached_since.items():
-            if now - since >= self._config.reply_missing_after_s and not harvest.coverage.mask >> site & 1:
+            if now >= since + self._config.reply_missing_after_s and not harvest.coverage.mask >> site & 1:
                 harvest.missing.setdefault(site, harvest.where(site, UNREACHED))
                 harvest.again.pop(site, None)
 

@@ -139,10 +139,7 @@ class Replies:
             raise UsageError(
                 f"request {key.number} of {key.origin} was answered before: reply or decline once"
             )
-        if declines:
-            raw = DECLINED
-        else:
-            raw = self._checked(state, value)
+        raw = DECLINED if declines else self._checked(state, value)
         self.siting.answer(state, subscriber, raw, now)
         self._converging.conclude(state)
         self._arm()
@@ -347,9 +344,10 @@ class Replies:
                     now,
                     0.0,
                     path,
-                    state.key,
-                    subscriber,
-                    request.expects,
+                    request.epoch,
+                    key=state.key,
+                    subscriber=subscriber,
+                    expects=request.expects,
                 ),
             )
             for subscriber, subscription in enumerate(subscriptions)

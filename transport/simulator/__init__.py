@@ -12,11 +12,14 @@ from anabranch.transport.simulator.ledger import (
     SimSubscription,
 )
 from anabranch.transport.simulator.peers import SimPeer
+from anabranch.transport.simulator.replying import DECLINE, LATER, SimAsked, SimHarvest
 from anabranch.transport.simulator.shell import EPOCH_BASE_US
 from anabranch.transport.simulator.simulator import Simulator
 
 __all__ = [
+    "DECLINE",
     "EPOCH_BASE_US",
+    "LATER",
     "BrokenPromiseError",
     "Conditions",
     "Delivery",
@@ -25,6 +28,8 @@ __all__ = [
     "Missing",
     "Published",
     "Received",
+    "SimAsked",
+    "SimHarvest",
     "SimPeer",
     "SimSubscription",
     "Simulator",

@@ -2,12 +2,15 @@
 
 from collections.abc import Container, Mapping, Sequence
 from math import inf
+from typing import Any
 
+from anabranch.overlay.asking import Protocol
 from anabranch.overlay.codec import encode_payload
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.publishing import Outlet
 from anabranch.overlay.qos import Demand, Role
 from anabranch.transport.simulator.ledger import Published, SimSubscription
+from anabranch.transport.simulator.replying import SimAsked, SimHarvest
 from anabranch.transport.simulator.shell import PeerState, Shell
 from anabranch.transport.simulator.trace import TraceKind
 
@@ -47,6 +50,7 @@ class SimPeer(Shell):
         self._backlog.clear()
         self._outlets.clear()
         self._calls.clear()
+        self.replying.forget()
         for wire in list(self.links.values()):
             wire.back.is_open = False
             if reset:
@@ -128,6 +132,41 @@ class SimPeer(Shell):
             raise UsageError(f"peer {self.name!r} is {self.state.value}: its application can do nothing")
         self._note(time, TraceKind.APPLICATION)
         return self.clock(time)
+
+    def request(self, harvest: SimHarvest, topic: str, payload: object, time: float, **options: Any) -> None:
+        """The application asks for replies."""
+        local = self.application_step(time)
+        if options.get("protocol") in (Protocol.DIRECT, Protocol.DATAGRAM):
+            options["reply_to"] = self.name
+        if options.get("protocol") is Protocol.PUBLISH:
+            options["reply_to"] = self.replying.topic
+            if not self.replying.has_inbox:
+                self.replying.open_inbox(self.node.subscribe(self.replying.topic, local))
+        number = self.node.request(topic, payload, local, **options)
+        self.replying.began(number, harvest)
+        self.turn(time)
+
+    def answer(self, asked: SimAsked, value: object, time: float, *, declines: bool = False) -> bool:
+        """The application replies to a request, or declines."""
+        local = self.application_step(time)
+        if declines:
+            was_wanted = self.node.decline(asked.key, asked.subscriber, local)
+        else:
+            was_wanted = self.node.reply(asked.key, asked.subscriber, value, local)
+        self.turn(time)
+        return was_wanted
+
+    def close_request(self, harvest: SimHarvest, time: float) -> None:
+        """The application wants no more replies."""
+        local = self.application_step(time)
+        self.node.close_request(harvest.number, local)
+        self.turn(time)
+
+    def snapshot(self, harvest: SimHarvest, wait_s: float, time: float) -> None:
+        """The application polls; what comes is in `harvest.snapshots`."""
+        local = self.application_step(time)
+        self.node.snapshot(harvest.number, wait_s, local)
+        self.turn(time)
 
     def leave(self, time: float) -> None:
         """The application closes its peer in order: farewells, then the process ends."""

@@ -10,6 +10,7 @@ from anabranch.overlay.actions import Action, CloseLink, Deliver, Dial, SendBund
 from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame
 from anabranch.overlay.config import Config
+from anabranch.overlay.counters import sent_bytes_of
 from anabranch.overlay.errors import DropReason
 from anabranch.overlay.identifiers import LinkId, PeerId, SubscriptionId
 from anabranch.overlay.node import Node
@@ -19,6 +20,7 @@ from anabranch.overlay.records import LogRecord
 from anabranch.transport.simulator.connections import Connections
 from anabranch.transport.simulator.engine import Engine, Handler
 from anabranch.transport.simulator.ledger import Delivery, Ledger, Published, SimSubscription
+from anabranch.transport.simulator.replying import SimReplying
 from anabranch.transport.simulator.trace import FOLD_AT_PARTS, HEAD, TraceKind
 from anabranch.transport.simulator.wires import UNREAD_MAX_BYTES, Wire, total_size
 
@@ -87,6 +89,7 @@ class Shell:
         self._held: list[Wire] = []
         """Wires whose queue waits for an acknowledgement."""
         self._calls: list[tuple[Callable[[Delivery], None], Delivery]] = []
+        self.replying = SimReplying(name, self._engine, connections)
         self.node = self._new_node()
 
     @property
@@ -288,11 +291,16 @@ class Shell:
         head = frames[0]
         size = len(head) if len(frames) == 1 else total_size(frames)
         self.frames_sent += 1
+        counters = self.node.counters
+        counters["sent.messages"] += 1
         if head[1] == _KIND_BUNDLE:
             self.data_bytes += size
             self.bundles_sent += 1
+            counters["sent.data_bytes"] += size
         else:
             self.control_bytes += size
+            counters["sent.control_bytes"] += size
+            counters[sent_bytes_of(head[1])] += size
         engine = self._engine
         if wire.is_plain:
             arrives: float | None = time + wire.delay_s
@@ -309,6 +317,10 @@ class Shell:
         if self._on_record is not None:
             self._on_record(self.node.delivery_record(action.run))
         for number in action.subscriptions:
+            if self.replying.is_inbox(number):
+                for frame in action.run.payloads:
+                    self.node.arrived_aside(frame, self.clock(time))  # type: ignore[arg-type]
+                continue
             subscription = self.subscriptions[number]
             deliveries = self._ledger.deliver(subscription, action.run, time)
             callback = subscription.callback
@@ -322,6 +334,8 @@ class Shell:
             self._close(action.link, time)
         elif isinstance(action, Write) and self._on_record is not None:
             self._on_record(action.record)
+        else:
+            self.replying.act(action, time)
 
     def _close(self, link: LinkId, time: float) -> None:
         wire = self.links.pop(link, None)

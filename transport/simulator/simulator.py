@@ -16,6 +16,7 @@ from anabranch.transport.simulator.engine import Engine
 from anabranch.transport.simulator.flows import Flow
 from anabranch.transport.simulator.ledger import Delivery, Ledger, SimSubscription
 from anabranch.transport.simulator.peers import SimPeer
+from anabranch.transport.simulator.replying import SimAsked, SimHarvest
 from anabranch.transport.simulator.shell import address_of
 
 LOOK_EVERY_S = 0.01
@@ -184,6 +185,16 @@ class Simulator:
         """Put messages at a peer, all within one turn of its loop."""
         self.peer(name).publish(topic, payloads, deadline_s, self.now)
 
+    def respond(self, name: str, responder: Callable[[SimAsked], object]) -> None:
+        """What the application at a peer does with requests: it returns the reply, `DECLINE`, or `LATER`."""
+        self.peer(name).replying.responder = responder
+
+    def request(self, name: str, topic: str, payload: object = None, **options: object) -> SimHarvest:
+        """Publish at a peer and ask for replies; the options are those of `Node.request`."""
+        harvest = SimHarvest(name, self.now)
+        self.peer(name).request(harvest, topic, payload, self.now, **options)
+        return harvest
+
     def flow(
         self,
         name: str,
@@ -241,6 +252,12 @@ class Simulator:
         running = [peer for peer in self.running() if not chosen or peer.name in chosen]
         wanted = {peer.name: peer.patterns() for peer in running}
         return all(peer.knows(wanted) for peer in running)
+
+    def write_counters(self) -> None:
+        """Records of all counters, as they stand; for the end of a run."""
+        if self._on_record is not None:
+            for peer in self.running():
+                self._on_record(peer.node.control_record(peer.clock(self.now)))
 
     def control_bytes(self) -> int:
         """Bytes of control that all peers sent."""
