@@ -89,6 +89,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     paths_max: int = 4
     """Paths at most for one receiver when a publisher asks for an availability."""
 
+    # Guarantees
+    confirm_limit_s: float = 30.0
+    """An acknowledged message is sent again for this long at most, until all its receivers confirmed it."""
+    unconfirmed_max_bytes: int = 4 * 1024 * 1024
+    """Per acknowledged publisher: with more unconfirmed, `put` waits."""
+    held_max_bytes: int = 16 * 1024 * 1024
+    """Of streams with a guarantee, what waits here for earlier messages; more is refused and sent again."""
+
     # Limits: every table and queue has one
     link_queue_max_bytes: int = 16 * 1024 * 1024
     """Per link. Publishers are asked to pause from an eighth of it on; beyond it bundles are dropped."""
