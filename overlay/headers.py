@@ -89,7 +89,7 @@ class Tail(msgspec.Struct, array_like=True):
     origin: str
     epoch: int
     generation: int
-    """Changes when the origin's route changes: receivers then expect reordering."""
+    """Changes when the origin's route changes, or a relay leaves it: receivers then expect reordering."""
     via: list[str]
     """Peers passed so far, the origin first."""
     deliver: bool

@@ -81,7 +81,7 @@ class Sessions:
         if self.links.opening_count() >= self._config.links_opening_max:
             self._counters.drop(DropReason.TABLE_FULL)
             return self._close(Link(link_id, address, now, 1.0, LinkQueue(1)), "too many connections", now)
-        queue = LinkQueue(self._config.link_queue_max_bytes, retains=self._config.recovery)
+        queue = LinkQueue(self._config.link_queue_max_bytes, retains=self._config.ack_delay_s > 0)
         link = Link(link_id, address, now, self._config.ewma_weight, queue)
         self.links.add(link)
         self.on_link(link)
@@ -154,7 +154,7 @@ class Sessions:
         round_trip = max(0.0, now - sent - held_us / 1e6)
         link.estimate.add_round_trip(round_trip)
         self.has_measured = True
-        return self._probe_record(link, sequence, int(round_trip * 1e6), now)
+        return self._probe_record(link, sequence, int(round_trip * 1e6), 0, now)
 
     def bye(self, link: Link, now: float) -> list[Action]:
         """The neighbour closes this link, or no longer knows it."""
@@ -178,9 +178,9 @@ class Sessions:
         link.estimate.add_interval(link.state is LinkState.UP)
         self.has_measured = True
         sequence, too_old = link.start_probe(now)
-        for _ in range(lost + too_old):
+        for missing, sent in (*lost, *too_old):
             link.estimate.add_loss()
-            actions += self._probe_record(link, sequence, None, now)
+            actions += self._probe_record(link, missing, None, int((now - sent) * 1e6), now)
         actions.append(SendControl(link.id, encode_probe(sequence, int(now * 1e6) & (2**64 - 1))))
         patience = config.probe_interval_s + 2 * link.estimate.delay_s + SILENCE_SLACK_S
         if silence > patience or (link.is_quiet and link.heard_at <= link.quiet_at):
@@ -291,7 +291,9 @@ class Sessions:
             missed = min(1000, int((now - down_at) / self._config.probe_interval_s))
             link.estimate.availability *= (1 - link.estimate.weight) ** missed
 
-    def _probe_record(self, link: Link, sequence: int, rtt_us: int | None, now: float) -> list[Action]:
+    def _probe_record(
+        self, link: Link, sequence: int, rtt_us: int | None, waited_us: int, now: float
+    ) -> list[Action]:
         if not self.recording:
             return []
         estimate = link.estimate
@@ -306,5 +308,7 @@ class Sessions:
             jitter_us=int(estimate.jitter_s * 1e6),
             loss=round(estimate.loss, 6),
             availability=round(estimate.availability, 6),
+            connection=link.id,
+            waited_us=waited_us,
         )
         return [Write(record)]
