@@ -1,6 +1,6 @@
 """The bodies of bundles with a guarantee: runs that ask for confirmation, and what confirms them.
 
-The header's flags say which of the two a bundle holds (`Flag.ASSURED`, `Flag.CONFIRMS`). Relays look at neither.
+The header's flags say which of the two it is (`Flag.ASSURED`, `Flag.CONFIRMS`). Relays look at neither.
 """
 
 import enum

@@ -260,8 +260,7 @@ class Assuring:
     # What is settled
 
     def _give_up(self, stream: OutStream, now: float) -> None:
-        """Messages that were put too long ago are not sent again; those in a store wait for as long as it keeps
-        them, where a durable subscription is concerned."""
+        """What was put too long ago is not sent again, but for durable subscriptions: the store decides."""
         for sequence, message in stream.kept.items():
             if message.put_at + stream.limit_s > now:
                 return
@@ -299,7 +298,7 @@ class Assuring:
         return [Settled(stream.key, floor, failures)]
 
     def _tell_store(self, now: float) -> list[Action]:
-        if now - self._told_store_at < TELL_STORE_EVERY_S:
+        if now < self._told_store_at + TELL_STORE_EVERY_S:
             return []
         actions: list[Action] = []
         for stream in self._streams.values():

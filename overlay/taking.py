@@ -284,7 +284,7 @@ class Taking:
         due = self._due.get(origin)
         if not due:
             return []
-        if 0 <= now - self._told_at.get(origin, -1e9) < CONFIRM_EVERY_S:
+        if now < self._told_at.get(origin, -1e9) + CONFIRM_EVERY_S:
             self._arm(origin, now)
             return []
         del self._due[origin]

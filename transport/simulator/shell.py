@@ -6,7 +6,18 @@ from heapq import heappush
 from math import inf
 from typing import Any
 
-from anabranch.overlay.actions import Action, CloseLink, Deliver, Dial, SendBundle, SendControl, Write
+from anabranch.overlay.actions import (
+    Action,
+    CloseLink,
+    Deliver,
+    DeliverAssured,
+    Dial,
+    SendBundle,
+    SendControl,
+    Settled,
+    Write,
+)
+from anabranch.overlay.assured import StreamKey
 from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame
 from anabranch.overlay.config import Config
@@ -17,6 +28,7 @@ from anabranch.overlay.node import Node
 from anabranch.overlay.publishing import Outlet
 from anabranch.overlay.qos import Role
 from anabranch.overlay.records import LogRecord
+from anabranch.transport.simulator.assurances import SimPublisher, hand_over
 from anabranch.transport.simulator.connections import Connections
 from anabranch.transport.simulator.engine import Engine, Handler
 from anabranch.transport.simulator.ledger import Delivery, Ledger, Published, SimSubscription
@@ -76,6 +88,9 @@ class Shell:
         self.subscriptions: dict[SubscriptionId, SimSubscription] = {}
         self._outlets: dict[tuple[str, float], tuple[Outlet, Published]] = {}
         """Its application's publishers, by topic and deadline."""
+        self.assured: dict[StreamKey, SimPublisher] = {}
+        """Those with a guarantee."""
+        self._acknowledged: dict[tuple[str, float], SimPublisher] = {}
         self._seeds = tuple(seeds)
         self._engine = engine
         self._connections = connections
@@ -225,16 +240,19 @@ class Shell:
     def turn(self, time: float) -> None:
         """Take the actions, send, re-arm the timer."""
         node = self.node
-        for action in node.take_actions():
-            kind = type(action)
-            if kind is SendBundle:
-                self._queue_bundle(action.link, action.bundle, time)  # type: ignore[union-attr]
-            elif kind is Deliver:
-                self._deliver(action, time)  # type: ignore[arg-type]
-            elif kind is SendControl:
-                self._queue_control(action.link, action.frame, time)  # type: ignore[union-attr]
-            else:
-                self._act(action, time)
+        actions = node.take_actions()
+        while actions:
+            for action in actions:
+                kind = type(action)
+                if kind is SendBundle:
+                    self._queue_bundle(action.link, action.bundle, time)  # type: ignore[union-attr]
+                elif kind is Deliver:
+                    self._deliver(action, time)  # type: ignore[arg-type]
+                elif kind is SendControl:
+                    self._queue_control(action.link, action.frame, time)  # type: ignore[union-attr]
+                else:
+                    self._act(action, time)
+            actions = node.take_actions()
         if self._held:
             held, self._held = self._held, []
             for wire in held:
@@ -328,6 +346,10 @@ class Shell:
             self._close(action.link, time)
         elif isinstance(action, Write) and self._on_record is not None:
             self._on_record(action.record)
+        elif isinstance(action, DeliverAssured):
+            hand_over(self, action, self._ledger, time)
+        elif isinstance(action, Settled) and (publisher := self.assured.get(action.stream)) is not None:
+            publisher.settle(action)
 
     def _close(self, link: LinkId, time: float) -> None:
         wire = self.links.pop(link, None)
