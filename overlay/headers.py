@@ -39,7 +39,14 @@ class RecordKind(enum.IntEnum):
     INTERESTS = 2
     SITES = 3
     ROLES = 4
+<<<<<<< HEAD
     DURABLES = 5
+=======
+    CREDENTIAL = 16
+    """What others need to check the origin's signatures. Goes before its other records."""
+    REVOCATIONS = 17
+    """Revocation lists, which the authority signed: any peer may tell them."""
+>>>>>>> main
 
 
 BUNDLE_HEADER = struct.Struct(">BBHIQQIIQQ")
@@ -130,6 +137,10 @@ class Hello(msgspec.Struct, array_like=True):
     role: str
     instance: int
     """Random per node, so that a peer recognises itself on the other end."""
+    credential: bytes = b""
+    """The peer's certificate; empty in an open mesh."""
+    proof: bytes = b""
+    """Its signature over this hello and over the key of this very connection: see `codec.hello_part`."""
 
 
 class Record(msgspec.Struct, array_like=True):
