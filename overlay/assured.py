@@ -55,6 +55,8 @@ class State(enum.IntEnum):
     """Nobody there wants it any more."""
     BUSY = 3
     """Its application has no room: later."""
+    AGAIN = 4
+    """It has room again: send what was refused."""
 
 
 class Progress(msgspec.Struct, array_like=True):

@@ -12,8 +12,9 @@ from anabranch.overlay.audiences import Audiences
 from anabranch.overlay.config import Config
 from anabranch.overlay.consigning import LOOK_EVERY_S, Consigning
 from anabranch.overlay.counters import Counters
+from anabranch.overlay.errors import DropReason
 from anabranch.overlay.identity import Identity
-from anabranch.overlay.outstreams import FLIGHT_MAX_BYTES, WINDOW_MAX, Kept, OutStream, Receiver
+from anabranch.overlay.outstreams import FLIGHT_MAX_BYTES, WINDOW_LEAST, WINDOW_MAX, Kept, OutStream, Receiver
 from anabranch.overlay.qos import Demand, Unconfirmed
 from anabranch.overlay.sessions import TimerKey
 from anabranch.overlay.timers import Timers
@@ -158,7 +159,7 @@ class Assuring:
             if stream is None or receiver is None or epoch < receiver.epoch:
                 continue
             if each.arrived > (stream.next_sequence if stream.key.durable else receiver.high):
-                self._counters.add("dropped.malformed")
+                self._counters.drop(DropReason.MALFORMED)
                 continue
             if epoch > receiver.epoch:
                 if receiver.epoch:
@@ -247,9 +248,12 @@ class Assuring:
         receiver.waits_for = Unconfirmed.SILENT
         if told.state == State.BUSY:
             receiver.back_to(told.arrived)
+            receiver.window = max(WINDOW_LEAST, receiver.window // 2)
             receiver.waits_for = Unconfirmed.BUSY
             receiver.waits_until = now + LOOK_EVERY_S
             return []
+        if told.state == State.AGAIN:
+            receiver.back_to(told.arrived)
         if told.gap_end > receiver.arrived and now - receiver.gap_sent_at > max(0.05, receiver.delay_s):
             receiver.gap_sent_at = now
             end = min(told.gap_end, receiver.high)

@@ -105,7 +105,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     links_opening_max: int = 64
     """Connections without one."""
     records_max: int = 40_000
-    """Records kept in all, of four kinds per peer."""
+    """Records kept in all, of some kinds per peer."""
     record_body_max_bytes: int = 256 * 1024
     """Largest body of one record: some thousand patterns."""
     patterns_max: int = 4096

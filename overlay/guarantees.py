@@ -76,6 +76,10 @@ class GuaranteeCommands:
         self._emit(actions, now)
         return count
 
+    def has_room(self, run: AssuredDelivery, now: float) -> None:
+        """The subscriptions of a run that was cut short have room again."""
+        self._emit(self._parts.taking.has_room(run.intake, now), now)
+
     def accepted(self, run: AssuredDelivery, until: int, now: float) -> None:
         """The application accepted messages of a durable subscription, and the store holds that."""
         self._emit(self._parts.taking.accepted(run, until, now), now)

@@ -39,14 +39,11 @@ class RecordKind(enum.IntEnum):
     INTERESTS = 2
     SITES = 3
     ROLES = 4
-<<<<<<< HEAD
     DURABLES = 5
-=======
     CREDENTIAL = 16
     """What others need to check the origin's signatures. Goes before its other records."""
     REVOCATIONS = 17
     """Revocation lists, which the authority signed: any peer may tell them."""
->>>>>>> main
 
 
 BUNDLE_HEADER = struct.Struct(">BBHIQQIIQQ")

@@ -23,6 +23,7 @@ class Intake:
         "consumer",
         "expected",
         "handed",
+        "has_room_again",
         "is_busy",
         "is_closed",
         "is_durable",
@@ -45,12 +46,15 @@ class Intake:
         """Of a durable one: the next to be accepted; else the same as `handed`."""
         self.is_busy = False
         """The application had no room the last time."""
+        self.has_room_again = False
+        """It had none, has some now, and the publisher does not know yet."""
         self.is_closed = False
         self._held: list[tuple[Held, int]] = []
 
     def progress(self) -> Progress:
-        """What to tell the publisher."""
-        state = State.BUSY if self.is_busy else State.FINE
+        """What to tell the publisher; called once for each time it is told."""
+        state = State.BUSY if self.is_busy else State.AGAIN if self.has_room_again else State.FINE
+        self.has_room_again = False
         gap_end = self._held[0][0].first_sequence if self._held else 0
         return Progress(self.stream, self.consumer, int(state), self.handed, self.confirmed, gap_end)
 

@@ -133,6 +133,7 @@ class Taking:
         intake.handed += count
         intake.is_busy = count < len(run.payloads)
         if intake.is_busy:
+            intake.has_room_again = False
             self._held_bytes -= intake.start_over()
             self._counters.add("refused_busy", len(run.payloads) - count)
         if not intake.is_durable:
@@ -140,6 +141,15 @@ class Taking:
         self._counters["delivered"] += count
         self._note(intake, now)
         return count, self._confirm(intake.origin, now)
+
+    def has_room(self, intake: Intake, now: float) -> list[Action]:
+        """The application that had none has room again: let the publisher know."""
+        if not intake.is_busy or intake.is_closed:
+            return []
+        intake.is_busy = False
+        intake.has_room_again = True
+        self._note(intake, now)
+        return self._confirm(intake.origin, now)
 
     def accepted(self, run: AssuredDelivery, until: int, now: float) -> list[Action]:
         """The application accepted a durable stream up to here (excluded), and the store holds that."""

@@ -16,8 +16,8 @@ class Outcome(msgspec.Struct, frozen=True):
     confirmed: tuple[str, ...]
     """The peers that confirmed everything asked about."""
     missing: dict[str, str]
-    """The others that wanted it when it was put, and why there is no confirmation: `outstanding` (it may still
-    come), `silent`, `unreached`, `busy`, `left`, `no_subscriber`, `expired`, `damaged`."""
+    """The others that wanted it when it was put, and why there is no confirmation: `outstanding` (it may
+    still come), `silent`, `unreached`, `busy`, `left`, `no_subscriber`, `expired`, `damaged`."""
 
     @property
     def complete(self) -> bool:

@@ -70,7 +70,7 @@ class Shell:
             SubscribersChanged: self._subscribers_changed,
             Reported: self._reported,
         }
-        self.assurances = Assurances(node, subscriptions)
+        self.assurances = Assurances(node, subscriptions, self.turn)
         self._perform.update(self.assurances.handlers())
         node.recording = on_write is not None
 

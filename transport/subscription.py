@@ -109,6 +109,11 @@ class Subscription:
         """How many more messages it takes before its overflow policy has a say."""
         return 0 if self._closed else max(0, self._queue_max - self.pending)
 
+    @property
+    def has_much_room(self) -> bool:
+        """Whether half of it is free, or it is closed."""
+        return self._closed or self.pending <= self._queue_max // 2
+
     async def __aenter__(self) -> "Subscription":
         return self
 

@@ -1,5 +1,6 @@
 """Acknowledged publishers: what is confirmed was taken, what is not confirmed is named, whatever happens."""
 
+import os
 import random
 
 import pytest
@@ -8,7 +9,7 @@ from anabranch.overlay.config import Config
 from anabranch.overlay.qos import Role, Unconfirmed
 from anabranch.transport.simulator import Conditions, Simulator
 
-SEEDS = 60
+SEEDS = int(os.environ.get("ANABRANCH_TEST_SEEDS", "40"))
 BLOCK = 10
 
 

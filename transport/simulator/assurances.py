@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from anabranch.overlay.actions import DeliverAssured, Settled
+from anabranch.overlay.actions import Action, DeliverAssured, Settled
 from anabranch.overlay.codec import encode_payload
 from anabranch.overlay.outstreams import OutStream
 from anabranch.overlay.patterns import matches
@@ -71,8 +71,15 @@ class SimPublisher:
         )
 
 
-def hand_over(peer: "Shell", action: DeliverAssured, ledger: Ledger, time: float) -> None:
-    """Carry out a `DeliverAssured`."""
+def act(peer: "Shell", action: Action, ledger: Ledger, time: float) -> None:
+    """Carry out what a node asks for streams with a guarantee."""
+    if isinstance(action, DeliverAssured):
+        _hand_over(peer, action, ledger, time)
+    elif isinstance(action, Settled) and (publisher := peer.assured.get(action.stream)) is not None:
+        publisher.settle(action)
+
+
+def _hand_over(peer: "Shell", action: DeliverAssured, ledger: Ledger, time: float) -> None:
     subscriptions = [peer.subscriptions[each] for each in action.subscriptions if each in peer.subscriptions]
     room = min((each.room for each in subscriptions), default=0.0)
     count = peer.node.hand(action.run, int(min(room, 2**30)), peer.clock(time))

@@ -23,7 +23,7 @@ class SimPeer(Shell):
         if self.state is not PeerState.CRASHED:
             raise UsageError(f"peer {self.name!r} is {self.state.value}: only a crashed one can be restarted")
         if self.incarnation:
-            self.node = self._new_node()
+            self.node = self.new_node()
         self.incarnation += 1
         self.state = PeerState.RUNNING
         self.is_gone = False

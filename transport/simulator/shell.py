@@ -6,37 +6,26 @@ from heapq import heappush
 from math import inf
 from typing import Any
 
-from anabranch.overlay.actions import (
-    Action,
-    CloseLink,
-    Deliver,
-    DeliverAssured,
-    Dial,
-    SendBundle,
-    SendControl,
-    Settled,
-    Write,
-)
+from anabranch.overlay.actions import Action, CloseLink, Deliver, Dial, SendBundle, SendControl, Write
 from anabranch.overlay.assured import StreamKey
 from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import sent_bytes_of
 from anabranch.overlay.errors import DropReason
-from anabranch.overlay.identifiers import LinkId, PeerId, SubscriptionId
+from anabranch.overlay.identifiers import LinkId, SubscriptionId
 from anabranch.overlay.node import Node
 from anabranch.overlay.publishing import Outlet
 from anabranch.overlay.qos import Role
 from anabranch.overlay.records import LogRecord
-from anabranch.transport.simulator.assurances import SimPublisher, hand_over
+from anabranch.transport.simulator.assurances import SimPublisher, act
 from anabranch.transport.simulator.connections import Connections
 from anabranch.transport.simulator.engine import Engine, Handler
 from anabranch.transport.simulator.ledger import Delivery, Ledger, Published, SimSubscription
+from anabranch.transport.simulator.starting import address_of, new_node
 from anabranch.transport.simulator.trace import FOLD_AT_PARTS, HEAD, TraceKind
 from anabranch.transport.simulator.wires import UNREAD_MAX_BYTES, Wire, total_size
 
-EPOCH_BASE_US = 1_600_000_000_000_000
-"""Epochs look like those of a wall clock, so that nothing depends on their being small."""
 TIMER_ROUNDING_S = 1e-6
 """Adding and taking off a clock's offset may leave a timer this much early."""
 
@@ -103,7 +92,7 @@ class Shell:
         self._held: list[Wire] = []
         """Wires whose queue waits for an acknowledgement."""
         self._calls: list[tuple[Callable[[Delivery], None], Delivery]] = []
-        self.node = self._new_node()
+        self.node = self.new_node()
 
     @property
     def is_running(self) -> bool:
@@ -346,10 +335,8 @@ class Shell:
             self._close(action.link, time)
         elif isinstance(action, Write) and self._on_record is not None:
             self._on_record(action.record)
-        elif isinstance(action, DeliverAssured):
-            hand_over(self, action, self._ledger, time)
-        elif isinstance(action, Settled) and (publisher := self.assured.get(action.stream)) is not None:
-            publisher.settle(action)
+        else:
+            act(self, action, self._ledger, time)
 
     def _close(self, link: LinkId, time: float) -> None:
         wire = self.links.pop(link, None)
@@ -398,21 +385,7 @@ class Shell:
         if len(parts) > FOLD_AT_PARTS:
             engine.trace.fold()
 
-    def _new_node(self) -> Node:
-        epoch = EPOCH_BASE_US + int(self._engine.now * 1e6) + self.incarnation
-        listening = self.config.role is not Role.CLIENT
-        node = Node(
-            PeerId.parse(self.name),
-            self.config,
-            epoch=epoch,
-            rng=self._engine.rng(f"node/{self.name}/{self.incarnation}"),
-            seeds=self._seeds,
-            addresses=(self.address,) if listening else (),
-        )
-        node.recording = self._on_record is not None
-        return node
-
-
-def address_of(name: str) -> str:
-    """Where a simulated peer can be dialled."""
-    return f"tcp://{name}:1"
+    def new_node(self) -> Node:
+        """Its process starts now."""
+        recording = self._on_record is not None
+        return new_node(self.name, self.config, self._seeds, self.incarnation, self._engine, recording)

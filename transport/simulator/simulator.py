@@ -17,7 +17,7 @@ from anabranch.transport.simulator.engine import Engine
 from anabranch.transport.simulator.flows import Flow
 from anabranch.transport.simulator.ledger import Delivery, Ledger, SimSubscription
 from anabranch.transport.simulator.peers import SimPeer
-from anabranch.transport.simulator.shell import address_of
+from anabranch.transport.simulator.starting import address_of
 
 LOOK_EVERY_S = 0.01
 """How often `run_until_true` asks its predicate."""
