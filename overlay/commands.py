@@ -3,21 +3,22 @@
 from collections.abc import Mapping, Sequence
 
 from anabranch.overlay import describing
-from anabranch.overlay.actions import Action, DeliveredRun, SendControl, SubscribersChanged
+from anabranch.overlay.actions import Action, DeliveredRun, SendControl, SubscribersChanged, Write
 from anabranch.overlay.codec import encode_control
 from anabranch.overlay.config import Config
 from anabranch.overlay.duties import Duties
 from anabranch.overlay.errors import UsageError
+from anabranch.overlay.guarantees import GuaranteeCommands
 from anabranch.overlay.headers import Inspect, Kind
 from anabranch.overlay.identifiers import LinkId, SubscriptionId
 from anabranch.overlay.parts import Parts
 from anabranch.overlay.patterns import check_pattern, check_topic
 from anabranch.overlay.publishing import Outlet
 from anabranch.overlay.qos import BEST_EFFORT, Demand, Role
-from anabranch.overlay.records import DeliveryRecord
+from anabranch.overlay.records import ControlRecord, DeliveryRecord
 
 
-class Commands:
+class Commands(GuaranteeCommands):
     """Each takes `now`; a shell takes the actions afterwards."""
 
     def __init__(self, parts: Parts) -> None:
@@ -81,7 +82,7 @@ class Commands:
     @property
     def has_unsent(self) -> bool:
         """Whether `flush` has something to send."""
-        return self._parts.publishing.has_unsent
+        return self._parts.publishing.has_unsent or self._parts.assuring.has_unsent
 
     def flush(self, now: float) -> None:
         """Send what was published."""
@@ -89,6 +90,8 @@ class Commands:
             self._actions += self._parts.publishing.flush(now)
             if self._parts.routes.has_changes:
                 self._actions += self._duties.note_routes(now)
+        if self._parts.assuring.has_unsent:
+            self._emit(self._parts.assuring.flush(now), now)
 
     def set_addresses(self, addresses: Sequence[str]) -> None:
         """Where this peer can be dialled; call before `start`."""
@@ -109,6 +112,8 @@ class Commands:
         self.flush(now)
         self._actions += self._parts.telling.withdrawal(now)
         self._actions += self._parts.sessions.leave(now)
+        if self._parts.sessions.recording:
+            self._actions.append(Write(describing.control_record(self._parts, now)))
         self._duties.end()
         self._parts.sessions.take_changes()
         self._parts.telling.refresh_own_links()
@@ -123,6 +128,10 @@ class Commands:
     def delivery_record(self, run: DeliveredRun) -> DeliveryRecord:
         """For the logs: a `Deliver` makes no `Write`, so that the application gets its messages first."""
         return describing.delivery_record(self._parts, run)
+
+    def control_record(self, now: float) -> ControlRecord:
+        """All counters, as they stand."""
+        return describing.control_record(self._parts, now)
 
     def reachable(self) -> set[str]:
         """The other peers that can be reached; a light client takes its peer's word for it."""
@@ -144,6 +153,8 @@ class Commands:
         if self._parts.local.patterns() != self._parts.interests.patterns_of(self.peer):
             self._actions += self._parts.telling.interests(self._parts.local.patterns(), now)
             self._actions.append(SubscribersChanged())
+        if self._parts.durables.own and self._parts.plain_patterns() != self._parts.durables.plain:
+            self._tell_durables(now)
         self._after(now)
 
     def _after(self, now: float) -> None:

@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from anabranch import Client, ClosedError, Config, Peer, UsageError
+from anabranch.overlay.queues import RETAINED_MAX_BYTES
 from anabranch.transport.loops import run
 
 sys.path.insert(0, str(Path(__file__).parent))
