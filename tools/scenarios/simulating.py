@@ -11,7 +11,7 @@ from anabranch.tools.scenarios.disturbances import Changed, Disturbances
 from anabranch.tools.scenarios.layout import Layout
 from anabranch.tools.scenarios.measuring import Measured, measure
 from anabranch.tools.scenarios.recordfiles import RecordFiles
-from anabranch.tools.scenarios.schema import Flow, Scenario, Subscription
+from anabranch.tools.scenarios.schema import Flow, Pair, Scenario, Subscription
 from anabranch.tools.scenarios.timeline import Happening, LinkHappenings, timeline
 from anabranch.tools.scenarios.truth import Truth
 from anabranch.transport.simulator import SimSubscription, Simulator
@@ -99,6 +99,7 @@ class Stage:
         )
         for (source, target), conditions in layout.conditions.items():
             sim.set_conditions(source, target, conditions)
+        self._plan_trace(job.seed)
         for place in layout.places:
             sim.add_peer(
                 place.name,
@@ -116,6 +117,23 @@ class Stage:
             sim.at(happening.at_s, lambda number=number, what=happening: self._begin(number, what))  # type: ignore[misc]
             if happening.until_s is not None:
                 sim.at(happening.until_s, lambda number=number, what=happening: self._end(number, what))  # type: ignore[misc]
+
+    def _plan_trace(self, seed: int) -> None:
+        if self._scenario.trace is None:
+            return
+        from anabranch.tools.traces.playback import Playback  # needs numpy, which most scenarios don't
+
+        layout = self._layout
+        playback = Playback(self._scenario, layout.names, layout.possible_ways, seed)
+        for at, changes in playback.steps():
+            if at > 0:
+                self.sim.at(at, lambda changes=changes: self._replay(changes))  # type: ignore[misc]
+            else:
+                self._apply(self._disturbances.rebase(changes))
+
+    def _replay(self, changes: dict[Pair, tuple[float | None, float]]) -> None:
+        self._apply(self._disturbances.rebase(changes))
+        self._note_truth()
 
     # Traffic
 
