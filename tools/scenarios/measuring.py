@@ -15,7 +15,7 @@ from anabranch.overlay.patterns import matches
 from anabranch.tools.scenarios.schema import Pair, Scenario
 from anabranch.tools.scenarios.timeline import Happening
 from anabranch.tools.scenarios.truth import Truth, reroute_s
-from anabranch.transport.simulator import Published, SimSubscription, Simulator
+from anabranch.transport.simulator import Published, SimSubscription
 
 BINS_PER_S = 100_000
 """Latencies are counted in steps of 10 µs, so that runs can be added up."""
@@ -108,7 +108,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 def measure(
     scenario: Scenario,
-    sim: Simulator,
+    ledger: Iterable[Published],
     subscriptions: Iterable[tuple[str, SimSubscription]],
     happenings: Sequence[Happening],
     truth: Truth,
@@ -122,7 +122,7 @@ def measure(
     pairs: dict[str, PairCounts] = {}
     streams: list[tuple[str, Stream]] = []
     samples: dict[str, list[tuple[float, float]]] = {}
-    published = list(sim.ledger)
+    published = list(ledger)
     for name, subscription in subscriptions:
         for topic in sorted({flow.topic for flow in scenario.flows}):
             if not matches(subscription.pattern, topic):

@@ -70,7 +70,7 @@ def simulate(job: Job, on_progress: Callable[[float], None] | None = None) -> Ru
     cpu_s = time.process_time() - begin
     measured = measure(
         scenario,
-        sim,
+        sim.ledger,
         stage.subscriptions,
         stage.happenings,
         stage.truth,

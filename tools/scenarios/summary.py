@@ -67,7 +67,9 @@ def _variant(scenario: Scenario, results: list[RunResult]) -> Summary:
             for fault in result.measured.happenings
         ],
         "traces": [
-            {"seed": result.seed, "events": result.events, "hash": result.trace_hash} for result in results
+            {"seed": result.seed, "events": result.events, "hash": result.trace_hash}
+            for result in results
+            if result.trace_hash
         ],
     }
 
@@ -125,7 +127,11 @@ def _traffic(scenario: Scenario, results: list[RunResult]) -> list[Summary]:
         measured = [result.measured for result in results if result.size_bytes == size]
         known = size if size is not None else (next(iter(in_file)) if len(in_file) == 1 else None)
         data = sum(each.data_bytes for each in measured)
-        payload = None if known is None else known * sum(each.bundles for each in measured)
+        payload = (
+            None
+            if known is None or not any(each.bundles for each in measured)
+            else known * sum(each.bundles for each in measured)
+        )
         rows.append(
             {
                 "size_bytes": known,

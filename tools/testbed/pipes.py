@@ -19,6 +19,8 @@ from anabranch.tools.testbed.histogram import Histogram
 
 _WRITE_BYTES = 256 * 1024
 """Due chunks are joined up to about this much per write."""
+LEAST_TIMEOUT_S = 0.2
+"""What TCP waits at least before it sends something again."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -30,6 +32,21 @@ class Owner(Protocol):
 
     def closed(self, pair: "Pair") -> None:
         """Both sides are gone."""
+
+
+class Shape(Protocol):
+    """What one direction of a link does (`proxies.Conditions`)."""
+
+    @property
+    def delay_s(self) -> float: ...
+    @property
+    def jitter_s(self) -> float: ...
+    @property
+    def loss(self) -> float: ...
+    @property
+    def loss_after_loss(self) -> float | None: ...
+    @property
+    def rate_bytes_s(self) -> float | None: ...
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -175,14 +192,20 @@ class Pipe:
         self._last_due = 0.0
         self._delay_s = 0.0
         self._jitter_s = 0.0
+        self._loss = 0.0
+        self._loss_again: float | None = None
+        self._lost_last = False
+        self._rate: float | None = None
+        self._free_at = 0.0
         self._passing = True
         self._stuck = False
         self._finished = False
         self._armed = False
 
-    def set_conditions(self, delay_s: float, jitter_s: float, passing: bool) -> None:
+    def set_conditions(self, shape: Shape, passing: bool) -> None:
         """How to treat what comes from now on, and whether anything passes at all."""
-        self._delay_s, self._jitter_s, self._passing = delay_s, jitter_s, passing
+        self._delay_s, self._jitter_s, self._passing = shape.delay_s, shape.jitter_s, passing
+        self._loss, self._loss_again, self._rate = shape.loss, shape.loss_after_loss, shape.rate_bytes_s
         self.regulate()
         self.flush()
 
@@ -196,13 +219,25 @@ class Pipe:
         delay = self._delay_s
         if self._jitter_s:
             delay = max(0.0, delay + self._rng.uniform(-self._jitter_s, self._jitter_s))
-        due = self._last_due = max(self._last_due, time.monotonic() + delay)
+        left = time.monotonic()
+        if self._rate is not None:
+            left = self._free_at = max(left, self._free_at) + len(chunk) / self._rate
+        if self._loss and self._is_lost():
+            delay += max(LEAST_TIMEOUT_S, 3 * delay)
+        due = self._last_due = max(self._last_due, left + delay)
         self._queue.append((due, chunk))
         self.in_flight_bytes += len(chunk)
         if self.in_flight_bytes >= self._full_bytes:
             self.regulate()
         if not self._armed:
             self.flush()
+
+    def _is_lost(self) -> bool:
+        share, again = self._loss, self._loss_again
+        if again is not None and share < 1:
+            share = again if self._lost_last else min(1.0, share * (1 - again) / (1 - share))
+        self._lost_last = self._rng.random() < share
+        return self._lost_last
 
     def finish(self) -> None:
         """The source is gone: when what is on its way has arrived, close the sink."""

@@ -29,9 +29,16 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     delay_s: float = 0.0
     jitter_s: float = 0.0
     """Each chunk takes up to this much longer or shorter, all values alike."""
+    loss: float = 0.0
+    """Share of chunks that TCP has to send again: they, and all behind them, come a time-out later."""
+    loss_after_loss: float | None = None
+    """The same for a chunk after such a one, when losses come in bursts."""
+    rate_bytes_s: float | None = None
+    blackhole: bool = False
+    """Nothing passes in this direction."""
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
+        for name in ("delay_s", "jitter_s"):
             if not 0 <= getattr(self, name) <= 60:
                 raise UsageError(f"{name} = {getattr(self, name)}: seconds from 0 to 60")
 
@@ -226,9 +233,10 @@ class _Link:
             pair.reset()
             return
         passing = self.state is LinkState.PASSING
-        pair.there.set_conditions(self.there.delay_s, self.there.jitter_s, passing)
-        pair.back.set_conditions(self.back.delay_s, self.back.jitter_s, passing)
-        if passing and self.target is not None:
+        pair.there.set_conditions(self.there, passing and not self.there.blackhole)
+        pair.back.set_conditions(self.back, passing and not self.back.blackhole)
+        both = not (self.there.blackhole or self.back.blackhole)  # or the handshake does not come about
+        if passing and both and self.target is not None:
             pair.dial(*self.target)
 
 

@@ -61,15 +61,13 @@ class WanProcess:
         self._turn = asyncio.Lock()
 
     @classmethod
-    async def start(cls, stderr_path: Path) -> "WanProcess":
-        """Start it; `end()` its child in any case."""
-        return cls(await Child.start("wan", __name__, stderr_path))
+    async def start(cls, stderr_path: Path, module: str = __name__) -> "WanProcess":
+        """Start it; `end()` its child in any case. `module`: another that follows the same orders."""
+        return cls(await Child.start("wan", module, stderr_path))
 
     async def make(self, hosts: int, default: Conditions, seed: int, *, own_user: bool) -> Answer:
         """Make the hosts; AnabranchError if the system does not let us."""
-        return await self._ask(
-            Order(call="make", hosts=hosts, default=default, seed=seed, own_user=own_user)
-        )
+        return await self._ask(Order(call="make", hosts=hosts, default=default, seed=seed, own_user=own_user))
 
     async def shape(self, ways: Mapping[tuple[int, int], Conditions]) -> float:
         """Change directions between hosts, counted from 1; when it was done."""
@@ -158,6 +156,7 @@ def make_hosts(count: int, *, own_user: bool) -> tuple[Sequence[int], dict[int, 
         raise OSError(f"{count} hosts: from 1 to {HOSTS_MAX}")
     if own_user:
         kernel.become_root_of_own()
+        kernel.end_with_parent()  # new rights take that back
     namespaces, devices = [], {}
     for number in range(1, count + 1):
         namespace, device = kernel.make_host(address_of(number))
@@ -166,6 +165,17 @@ def make_hosts(count: int, *, own_user: bool) -> tuple[Sequence[int], dict[int, 
     return namespaces, devices
 
 
+def try_out() -> None:
+    """Make two hosts, or end with what the system says."""
+    try:
+        make_hosts(2, own_user=os.geteuid() != 0)
+    except OSError as error:
+        sys.exit(f"namespaces with a TUN device are not usable: {error}")
+
+
 if __name__ == "__main__":
-    kernel.end_with_parent(os.getppid())
-    _Server().serve()
+    kernel.end_with_parent()
+    if sys.argv[1:] == ["try"]:
+        try_out()
+    else:
+        _Server().serve()

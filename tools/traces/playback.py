@@ -11,7 +11,7 @@ import numpy as np
 from anabranch.overlay.errors import UsageError
 from anabranch.tools.scenarios.schema import Pair, Recorded, Scenario
 from anabranch.tools.traces.reading import Reading, load_trace
-from anabranch.tools.traces.trace import DEFAULT_SLICE_S, Trace, held
+from anabranch.tools.traces.trace import DEFAULT_SLICE_S, Floats, Trace, held
 
 Step = tuple[float | None, float]
 """What a direction is like from now on: its one-way delay in seconds (None: nothing arrives), and its loss."""
@@ -73,7 +73,7 @@ class Playback:
             if changes:
                 yield (self._start_s + number * self.slice_s if number else 0.0), changes
 
-    def _series(self) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    def _series(self) -> tuple[Floats, Floats]:
         delays = np.empty((self._trace.slices, len(self._ways)), dtype=np.float32)
         losses = np.zeros_like(delays)
         for index, (source, target) in enumerate(self._ways):

@@ -24,7 +24,15 @@ UNITS = {"s": 1.0, "cs": 1e-2, "centisec": 1e-2, "ms": 1e-3, "us": 1e-6}
 _VALUE = re.compile(r"(?P<measure>rtt|delay)_(?P<unit>s|cs|centisec|ms|us)")
 _SOURCES = ("source", "src", "from", "node_a", "peer")
 _TARGETS = ("target", "destination", "dst", "dest", "to", "node_b", "neighbour")
-_TIMES = {"time_s": 1.0, "time": 1.0, "timestamp": 1.0, "ts": 1.0, "time_ms": 1e-3, "ts_us": 1e-6, "slice": 0.0}
+_TIMES = {
+    "time_s": 1.0,
+    "time": 1.0,
+    "timestamp": 1.0,
+    "ts": 1.0,
+    "time_ms": 1e-3,
+    "ts_us": 1e-6,
+    "slice": 0.0,
+}
 """Columns that tell when; `slice` counts slices."""
 _VALUES = ("rtt", "avg", "mean", "delay", "latency", "ping")
 ROWS_MAX = 50_000_000
@@ -64,10 +72,7 @@ def _load(path: Path, how: Reading, changed: int) -> Trace:
     try:
         if path.is_dir():
             raise UsageError("a directory; make a trace of logs with `anabranch replay record LOGDIR`")
-        if path.suffix == ".npz":
-            trace = _read_npz(path, how)
-        else:
-            trace = _read_csv(path, how)
+        trace = _read_npz(path, how) if path.suffix == ".npz" else _read_csv(path, how)
         _check(trace)
     except UsageError as error:
         raise UsageError(f"trace {str(path)!r}: {error}") from None
@@ -115,7 +120,9 @@ def _read_npz(path: Path, how: Reading) -> Trace:
     if values.ndim == 2:
         values = values[np.newaxis]
     if values.size > VALUES_MAX or values.shape[1] > NODES_MAX:
-        raise UsageError(f"array {name!r} of shape {values.shape} is too large: {VALUES_MAX:,} values at most")
+        raise UsageError(
+            f"array {name!r} of shape {values.shape} is too large: {VALUES_MAX:,} values at most"
+        )
     nodes = [str(each) for each in arrays["nodes"]] if "nodes" in arrays else _numbered(values.shape[1])
     delays = _to_delays(values, name, how)
     losses = arrays.get("loss")
@@ -220,9 +227,7 @@ class _Series:
         with np.errstate(invalid="ignore", divide="ignore"):
             delays = (sums / hits * factor).astype(np.float32)
             losses = (1 - hits / tries).astype(np.float32)
-        return Trace(
-            list(self.nodes), delays, losses=losses if (losses > 0).any() else None, slice_s=slice_s
-        )
+        return Trace(list(self.nodes), delays, losses=losses if (losses > 0).any() else None, slice_s=slice_s)
 
 
 def _read_series(header: list[str], rows: Iterator[tuple[int, list[str]]], how: Reading) -> Trace:
