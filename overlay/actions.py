@@ -38,6 +38,12 @@ class DeliveredRun(msgspec.Struct):
     """0 when the publisher set none."""
     path: tuple[str, ...]
     """Peers passed, the origin first, this peer last."""
+    epoch: int = 0
+    """Of the origin."""
+    has_copies: bool = False
+    """Whether it also comes over other paths."""
+    repeated: int = 0
+    """Messages of its stream that were dropped as repeated since the run before."""
 
 
 class Deliver(msgspec.Struct):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from anabranch.overlay import describing
-from anabranch.overlay.actions import Action, DeliveredRun, SendControl, SubscribersChanged
+from anabranch.overlay.actions import Action, DeliveredRun, SendControl, SubscribersChanged, Write
 from anabranch.overlay.codec import encode_control
 from anabranch.overlay.config import Config
 from anabranch.overlay.duties import Duties
@@ -14,7 +14,7 @@ from anabranch.overlay.parts import Parts
 from anabranch.overlay.patterns import check_pattern, check_topic
 from anabranch.overlay.publishing import Outlet
 from anabranch.overlay.qos import BEST_EFFORT, Demand, Role
-from anabranch.overlay.records import DeliveryRecord
+from anabranch.overlay.records import ControlRecord, DeliveryRecord
 
 
 class Commands:
@@ -109,6 +109,8 @@ class Commands:
         self.flush(now)
         self._actions += self._parts.telling.withdrawal(now)
         self._actions += self._parts.sessions.leave(now)
+        if self._parts.sessions.recording:
+            self._actions.append(Write(describing.control_record(self._parts, now)))
         self._duties.end()
         self._parts.sessions.take_changes()
         self._parts.telling.refresh_own_links()
@@ -123,6 +125,10 @@ class Commands:
     def delivery_record(self, run: DeliveredRun) -> DeliveryRecord:
         """For the logs: a `Deliver` makes no `Write`, so that the application gets its messages first."""
         return describing.delivery_record(self._parts, run)
+
+    def control_record(self, now: float) -> ControlRecord:
+        """All counters, as they stand."""
+        return describing.control_record(self._parts, now)
 
     def reachable(self) -> set[str]:
         """The other peers that can be reached; a light client takes its peer's word for it."""

@@ -1,6 +1,14 @@
 """What happened how often. Names are stable: they appear in reports and in control records."""
 
 from anabranch.overlay.errors import DropReason
+from anabranch.overlay.headers import Kind
+
+_SENT_BYTES = {int(kind): f"sent.{kind.name.lower()}_bytes" for kind in Kind if kind is not Kind.BUNDLE}
+
+
+def sent_bytes_of(kind: int) -> str:
+    """The counter of the bytes of one kind of control message; `sent.control_bytes` counts them all."""
+    return _SENT_BYTES.get(kind, "sent.other_bytes")
 
 
 class Counters(dict[str, int]):

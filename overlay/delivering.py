@@ -27,6 +27,9 @@ _unpack_header = BUNDLE_HEADER.unpack_from
 SEQUENCE_MAX = 2**62
 RESENT_HOLD_S = 0.4
 """How long a gap is held that a link is filling again: enough for some attempts."""
+REPAIR_HOLD_S = 0.6
+"""How long a gap after a change of route is held while recovery is on: a relay of the old route may have to
+notice a dead link of its own before what it holds takes another way."""
 _ACK_SOON = int(Flag.ACK_SOON)
 _GAP_MAY_FILL = int(Flag.GAP_MAY_FILL)
 OVERHEAD_MAX_BYTES = 256 * 1024
@@ -48,7 +51,8 @@ class Delivering:
         hops: Hops,
         recovery: Recovery,
     ) -> None:
-        self.streams = Streams(config.streams_max, config.held_runs_max, config.reorder_hold_s)
+        repair_s = REPAIR_HOLD_S if config.recovery else 0.0
+        self.streams = Streams(config.streams_max, config.held_runs_max, config.reorder_hold_s, repair_s)
         self._identity = identity
         self._config = config
         self._links = links
@@ -154,6 +158,7 @@ class Delivering:
         stream.next_sequence += count
         stream.generation = plan.generation
         stream.was_heard = True
+        repeated, stream.repeated = stream.repeated, 0
         self._counters["delivered"] += count
         age_s = now - started_at
         return Deliver(
@@ -168,6 +173,9 @@ class Delivering:
                 now,
                 deadline_us / 1e6,
                 plan.path,
+                plan.epoch,
+                plan.has_copies,
+                repeated,
             ),
         )
 
@@ -235,8 +243,11 @@ class Delivering:
             now,
             deadline_s,
             plan.path,
+            plan.epoch,
+            plan.has_copies,
         )
         if self.streams.advance(key, first, count, plan.generation):
+            delivered.repeated = self.streams.take_repeated(key)
             self._hand_over(delivered, subscriptions, actions)
         else:
             patience_s = max(0.0, deadline_s - delivered.age_s) / 2 if deadline_s else float("inf")

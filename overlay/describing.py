@@ -91,6 +91,10 @@ def delivery_record(parts: Parts, run: DeliveredRun) -> DeliveryRecord:
         age_us=int(run.age_s * 1e6),
         late=0 < run.deadline_s < run.age_s,
         path=list(run.path),
+        origin_epoch=run.epoch,
+        deadline_us=int(run.deadline_s * 1e6),
+        has_copies=run.has_copies,
+        repeated=run.repeated,
     )
 
 
@@ -103,6 +107,7 @@ def link_record(parts: Parts, change: LinkChange, now: float) -> LinkRecord:
         neighbour=change.link.peer,
         state=change.state.value,
         cause=change.cause,
+        connection=change.link.id,
     )
 
 
@@ -123,7 +128,11 @@ def route_record(parts: Parts, change: PathChange, now: float) -> RouteRecord:
 def control_record(parts: Parts, now: float) -> ControlRecord:
     """All counters, as they stand."""
     return ControlRecord(
-        ts=int(now * 1e6), peer=parts.identity.peer, epoch=parts.identity.epoch, counters=dict(parts.counters)
+        ts=int(now * 1e6),
+        peer=parts.identity.peer,
+        epoch=parts.identity.epoch,
+        counters=dict(parts.counters),
+        variant=parts.config.variant.value,
     )
 
 

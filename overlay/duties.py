@@ -115,9 +115,20 @@ class Duties:
             return []
         return [Write(describing.route_record(parts, change, now)) for change in changes]
 
+    def evict(self, now: float) -> list[Action]:
+        """Part with peers whose credential ended: their links, and all they said."""
+        parts = self._parts
+        if parts.verifier.is_open:
+            return []
+        actions = parts.sessions.evict(now)
+        if parts.telling.forget_untrusted():
+            actions.append(SubscribersChanged())
+        return actions
+
     def _expire(self, now: float) -> list[Action]:
         self._parts.congestion.expire(now)
-        return [SubscribersChanged()] if self._parts.telling.expire(now) else []
+        actions = self.evict(now)
+        return [*actions, SubscribersChanged()] if self._parts.telling.expire(now) else actions
 
     def _refresh(self, now: float) -> list[Action]:
         return self._parts.telling.everything(self._parts.local.patterns(), now)

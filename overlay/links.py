@@ -19,6 +19,7 @@ class Link:
         "address",
         "asked_who",
         "backlog_s",
+        "binding",
         "epoch",
         "estimate",
         "heard_at",
@@ -44,6 +45,8 @@ class Link:
         self.id = link_id
         self.address = address
         """The address this peer dialled; None when the neighbour dialled us."""
+        self.binding = b""
+        """The key of this connection, which both ends sign; empty in an open mesh."""
         self.opened_at = now
         self.heard_at = now
         self.state = LinkState.OPENING
@@ -87,12 +90,12 @@ class Link:
         """Whether routes may use it."""
         return self.state is LinkState.UP
 
-    def start_probe(self, now: float) -> tuple[int, int]:
-        """(sequence, probes that are lost by being too old) of a new probe."""
-        lost = 0
+    def start_probe(self, now: float) -> tuple[int, list[tuple[int, float]]]:
+        """The sequence of a new probe; and which are given up for it, with when they were sent."""
+        lost = []
         while len(self.probes) >= PROBES_MAX:
-            del self.probes[next(iter(self.probes))]
-            lost += 1
+            oldest = next(iter(self.probes))
+            lost.append((oldest, self.probes.pop(oldest)))
         sequence = self.next_probe
         self.next_probe = sequence % 0xFFFFFFFF + 1
         self.probes[sequence] = now
@@ -102,12 +105,12 @@ class Link:
         """When an echoed probe was sent; None for one that is not under way."""
         return self.probes.pop(sequence, None)
 
-    def overdue_probes(self, now: float, patience_s: float) -> int:
-        """Forget probes sent longer ago than that; how many there were."""
-        overdue = [sequence for sequence, sent in self.probes.items() if now - sent > patience_s]
-        for sequence in overdue:
+    def overdue_probes(self, now: float, patience_s: float) -> list[tuple[int, float]]:
+        """Forget probes sent longer ago than that; which, and when they were sent."""
+        overdue = [(sequence, sent) for sequence, sent in self.probes.items() if now - sent > patience_s]
+        for sequence, _ in overdue:
             del self.probes[sequence]
-        return len(overdue)
+        return overdue
 
     def silence_limits(self, config: Config) -> tuple[float, float]:
         """After how much silence it is suspect, and down."""

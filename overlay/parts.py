@@ -38,7 +38,8 @@ class Parts:
         self.rng = rng
         self.counters = counters = Counters()
         self.timers: Timers[TimerKey] = Timers()
-        self.sessions = Sessions(identity, config, rng, counters, self.timers)
+        self.signer, self.verifier = signer, verifier
+        self.sessions = Sessions(identity, config, rng, counters, self.timers, signer, verifier)
         self.links = links = self.sessions.links
         self.topology = Topology(config.spread_change_ratio, config.spread_change_s)
         self.interests = Interests()

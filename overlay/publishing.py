@@ -96,6 +96,7 @@ class Publishing:
         congestion: Congestions,
         counters: Counters,
     ) -> None:
+        self._identity = identity
         self._me = identity.peer
         self._is_client = config.role is Role.CLIENT
         self._inline_max = config.inline_max_bytes
@@ -273,7 +274,16 @@ class Publishing:
         values = [decode_value(memoryview(p)) if type(p) is msgspec.Raw else p for p in payloads]
         age_s = now - outlet.started_at
         run = DeliveredRun(
-            outlet.topic, me, outlet.publisher, first, values, age_s, now, outlet.demand.deadline_s, (me,)
+            outlet.topic,
+            me,
+            outlet.publisher,
+            first,
+            values,
+            age_s,
+            now,
+            outlet.demand.deadline_s,
+            (me,),
+            self._identity.epoch,
         )
         actions.append(Deliver(subscriptions, run))
         if self._congestion.any_known:

@@ -12,7 +12,7 @@ import zmq
 from anabranch.overlay.actions import SendBundle
 from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame
-from anabranch.overlay.counters import Counters
+from anabranch.overlay.counters import Counters, sent_bytes_of
 from anabranch.overlay.errors import DropReason
 from anabranch.overlay.identifiers import LinkId
 from anabranch.transport.connections import Connection, Dialled, share
@@ -156,7 +156,11 @@ class Sending:
         try:
             while (frames := queue.peek(now)) is not None:
                 connection.send(frames)
-                self._count_sent("sent.data_bytes" if queue.next_is_bundle else "sent.control_bytes", frames)
+                if queue.next_is_bundle:
+                    self._count_sent("sent.data_bytes", frames)
+                else:
+                    self._count_sent("sent.control_bytes", frames)
+                    self._counters[sent_bytes_of(frames[0][1])] += len(frames[0])
                 size = queue.advance()
                 connection.blocked_since = 0.0
                 if queue.bytes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from support_nodes import Driver, Mesh, below, links_record, on_the_wire, run, t
 from anabranch.overlay.actions import Deliver, SendBundle
 from anabranch.overlay.codec import Frame, encode_bundle_header, encode_echo, encode_runs, encode_tail
 from anabranch.overlay.config import Config
+from anabranch.overlay.delivering import REPAIR_HOLD_S
 from anabranch.overlay.headers import BUNDLE_HEADER, Tail
 from anabranch.overlay.identifiers import LinkId
 from anabranch.overlay.qos import Role
@@ -50,6 +52,20 @@ def test_a_run_is_delivered_with_its_way_and_its_age(driver: Driver) -> None:
     assert (record.peer, record.origin, record.topic, record.publisher) == ("me", "p", "a", 3)
     assert (record.seq, record.count, record.path, record.late) == (5, 2, ["p", "b", "me"], False)
     assert record.age_us == pytest.approx(20_000, abs=1)
+    assert (record.deadline_us, record.has_copies, record.repeated) == (0, False, 0)
+
+
+def test_what_came_twice_is_written_with_the_next_delivery(driver: Driver) -> None:
+    def deliver(by: str, first: int) -> None:
+        way = msgspec.structs.replace(tail("p", by), copies=2)
+        driver.bundle(link(driver, by), way, [run("x", first=first)], deadline_us=9_000)
+
+    for by, first in (("b", 5), ("c", 5), ("b", 6), ("b", 7), ("c", 6), ("c", 7), ("b", 8), ("b", 9)):
+        deliver(by, first)
+    records = [driver.node.delivery_record(action.run) for action in driver.take(Deliver)]
+    assert [(record.seq, record.repeated) for record in records] == [(5, 0), (6, 1), (7, 0), (8, 2), (9, 0)]
+    assert all(record.has_copies and record.deadline_us == 9_000 for record in records)
+    assert {record.origin_epoch for record in records} == {1}
 
 
 def test_the_delay_of_the_link_counts_into_the_age_and_the_age_against_the_deadline(driver: Driver) -> None:
@@ -90,7 +106,7 @@ def test_after_a_change_of_route_messages_wait_for_earlier_ones_and_not_for_long
     driver.bundle(link(driver, "b"), tail("p", "b", generation=1), [run(1, first=1)])
     assert driver.delivered() == [1, 2]
     driver.bundle(link(driver, "d"), tail("p", "d", generation=3), [run(9, first=9)])
-    driver.after(STATIC.reorder_hold_s - 0.01)
+    driver.after(REPAIR_HOLD_S - 0.01)
     assert driver.delivered() == []
     driver.after(0.011)
     assert driver.delivered() == [9]

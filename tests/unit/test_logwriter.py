@@ -61,8 +61,9 @@ def test_records_are_written_on_the_wall_clock_and_left_unchanged(tmp_path: Path
             "neighbour": "b",
             "state": "up",
             "cause": "hello",
+            "connection": 0,
         },
-        {"kind": "control", "ts": 1_000_006, "peer": "a", "epoch": 7, "counters": {"x": 1}},
+        {"kind": "control", "ts": 1_000_006, "peer": "a", "epoch": 7, "counters": {"x": 1}, "variant": ""},
     ]
     assert shared.ts == 5
     assert parts(directory) == []

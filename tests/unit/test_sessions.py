@@ -235,7 +235,11 @@ def test_probes_without_echo_count_as_lost() -> None:
     estimate = driver.node.links.by_peer["b"].estimate
     assert estimate.loss > 0.5
     records = [action.record for action in driver.take(Write)]
-    assert any(isinstance(record, ProbeRecord) and record.rtt_us is None for record in records)
+    probes = [record for record in records if isinstance(record, ProbeRecord)]
+    assert [probe.seq for probe in probes] == list(range(1, len(probes) + 1))
+    assert probes
+    assert all(probe.rtt_us is None and probe.waited_us > 100_000 for probe in probes)
+    assert {probe.connection for probe in probes} == {link}
 
 
 def test_a_probe_is_echoed_as_it_came() -> None:
@@ -268,9 +272,9 @@ def test_when_our_own_loop_stood_still_nobody_is_blamed() -> None:
 
 def test_probes_under_way_are_bounded() -> None:
     link = Link(LinkId(1), None, 0.0, 0.25, LinkQueue(1))
-    lost = sum(link.start_probe(float(turn))[1] for turn in range(100))
+    lost = [gone for turn in range(100) for gone in link.start_probe(float(turn))[1]]
     assert len(link.probes) == PROBES_MAX
-    assert lost == 100 - PROBES_MAX
+    assert lost == [(turn + 1, float(turn)) for turn in range(100 - PROBES_MAX)]
     link.next_probe = 0xFFFFFFFF
     assert [link.start_probe(0.0)[0], link.start_probe(0.0)[0]] == [0xFFFFFFFF, 1]
 

@@ -64,6 +64,7 @@ def simulate(job: Job, on_progress: Callable[[float], None] | None = None) -> Ru
             sim.run_until(max(sim.now, scenario.end_s * step / PROGRESS_STEPS))
             if on_progress is not None:
                 on_progress(sim.now / scenario.end_s)
+        sim.write_counters()
     finally:
         if files is not None:
             files.close()

@@ -10,6 +10,7 @@ from anabranch.overlay.actions import Action, CloseLink, Deliver, Dial, SendBund
 from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame
 from anabranch.overlay.config import Config
+from anabranch.overlay.counters import sent_bytes_of
 from anabranch.overlay.errors import DropReason
 from anabranch.overlay.identifiers import LinkId, PeerId, SubscriptionId
 from anabranch.overlay.node import Node
@@ -288,11 +289,16 @@ class Shell:
         head = frames[0]
         size = len(head) if len(frames) == 1 else total_size(frames)
         self.frames_sent += 1
+        counters = self.node.counters
+        counters["sent.messages"] += 1
         if head[1] == _KIND_BUNDLE:
             self.data_bytes += size
             self.bundles_sent += 1
+            counters["sent.data_bytes"] += size
         else:
             self.control_bytes += size
+            counters["sent.control_bytes"] += size
+            counters[sent_bytes_of(head[1])] += size
         engine = self._engine
         if wire.is_plain:
             arrives: float | None = time + wire.delay_s

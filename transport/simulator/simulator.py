@@ -242,6 +242,12 @@ class Simulator:
         wanted = {peer.name: peer.patterns() for peer in running}
         return all(peer.knows(wanted) for peer in running)
 
+    def write_counters(self) -> None:
+        """Records of all counters, as they stand; for the end of a run."""
+        if self._on_record is not None:
+            for peer in self.running():
+                self._on_record(peer.node.control_record(peer.clock(self.now)))
+
     def control_bytes(self) -> int:
         """Bytes of control that all peers sent."""
         return sum(peer.control_bytes for peer in self.peers.values())
