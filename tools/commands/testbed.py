@@ -83,9 +83,7 @@ def run(
         str, typer.Option(help="What emulates the network: auto, namespaces, netem or proxies.")
     ] = "auto",
     variants: Annotated[str | None, typer.Option(help="Variants to compare, separated by commas.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Of what is drawn: faults, losses, recorded nodes.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of what is drawn: faults, losses, nodes.")] = None,
     runs: Annotated[int | None, typer.Option(help="Runs per variant, one after the other.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Seconds, instead of the file's.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,

@@ -1,4 +1,4 @@
-"""What options of a command change in a scenario: its length, its variants. Used by `sim`, `testbed` and `replay`."""
+"""What options of a command change in a scenario: its length, its variants. Used by several commands."""
 
 import msgspec
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from anabranch.overlay.errors import UsageError
 from anabranch.overlay.records import LogRecord
 from anabranch.tools.scenarios.disturbances import Changed, Disturbances
 from anabranch.tools.scenarios.layout import Layout
@@ -16,6 +17,8 @@ from anabranch.tools.scenarios.timeline import Happening, LinkHappenings, timeli
 from anabranch.tools.scenarios.truth import Truth
 from anabranch.transport.simulator import SimSubscription, Simulator
 
+TraceStep = tuple[float, dict[Pair, tuple[float | None, float]]]
+"""When, and by direction: the delay (None: nothing arrives) and the loss from then on."""
 PROGRESS_STEPS = 200
 """How often a run says how far it is."""
 
@@ -82,6 +85,19 @@ def simulate(job: Job, on_progress: Callable[[float], None] | None = None) -> Ru
     return RunResult(job.variant, job.seed, measured, sim.events, sim.trace_hash(), cpu_s, job.size_bytes)
 
 
+def trace_steps(scenario: Scenario, layout: Layout, seed: int) -> list[TraceStep]:
+    """What the recorded network of a scenario does when; empty without one."""
+    if scenario.trace is None:
+        return []
+    try:
+        from anabranch.tools.traces.playback import Playback
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"[trace] needs {error.name}, which is not installed: pip install 'anabranch[replay]'"
+        ) from None
+    return list(Playback(scenario, layout.names, layout.possible_ways, seed).steps())
+
+
 class Stage:
     """The simulator with a scenario's peers, traffic and happenings on it."""
 
@@ -120,13 +136,7 @@ class Stage:
                 sim.at(happening.until_s, lambda number=number, what=happening: self._end(number, what))  # type: ignore[misc]
 
     def _plan_trace(self, seed: int) -> None:
-        if self._scenario.trace is None:
-            return
-        from anabranch.tools.traces.playback import Playback  # needs numpy, which most scenarios don't
-
-        layout = self._layout
-        playback = Playback(self._scenario, layout.names, layout.possible_ways, seed)
-        for at, changes in playback.steps():
+        for at, changes in trace_steps(self._scenario, self._layout, seed):
             if at > 0:
                 self.sim.at(at, lambda changes=changes: self._replay(changes))  # type: ignore[misc]
             else:

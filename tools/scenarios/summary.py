@@ -90,7 +90,7 @@ def _counts(counts: PairCounts) -> Summary:
 
 
 def _bounds(counts: PairCounts) -> Summary:
-    """Means in ms: as it was, by an oracle that knows the network's future, by direct links while they are up."""
+    """Means in ms: as it was, by an oracle that knows the network's future, by direct links that are up."""
     oracle = counts.oracle_s / counts.compared if counts.compared else None
     taken = counts.taken_s / counts.compared if counts.compared else None
     direct = counts.direct_s / counts.direct if counts.direct else None
@@ -127,11 +127,8 @@ def _traffic(scenario: Scenario, results: list[RunResult]) -> list[Summary]:
         measured = [result.measured for result in results if result.size_bytes == size]
         known = size if size is not None else (next(iter(in_file)) if len(in_file) == 1 else None)
         data = sum(each.data_bytes for each in measured)
-        payload = (
-            None
-            if known is None or not any(each.bundles for each in measured)
-            else known * sum(each.bundles for each in measured)
-        )
+        bundles = sum(each.bundles for each in measured)
+        payload = known * bundles if known is not None and bundles else None
         rows.append(
             {
                 "size_bytes": known,

@@ -1,4 +1,4 @@
-"""How emulated hosts and the network between them are made: one interface, three backends, and which of them work here.
+"""How emulated hosts and the network between them are made: one interface, three backends, and which work.
 
 `emulating.py` asks for hosts, tells conditions by direction, and asks at the end how well the emulation did.
 """
@@ -117,9 +117,7 @@ class NamespaceBackend:
         """Change directions."""
         assert self._wan is not None
         numbers = self._numbers
-        await self._wan.shape(
-            {(numbers[a], numbers[b]): conditions for (a, b), conditions in changes.items()}
-        )
+        await self._wan.shape({(numbers[a], numbers[b]): each for (a, b), each in changes.items()})
 
     async def report(self) -> Emulation:
         """How punctual the network was."""
@@ -204,7 +202,7 @@ class ProxyBackend:
 
 
 def make_backend(wanted: str, scratch: Path) -> Backend:
-    """The backend of this name, or with `auto` the best one that works here; UsageError says why one does not."""
+    """The backend of this name, or with `auto` the best that works here; UsageError says why one does not."""
     if wanted == "auto":
         wanted = BackendKind.NAMESPACES if not why_not(BackendKind.NAMESPACES) else BackendKind.PROXIES
     try:

@@ -1,6 +1,6 @@
 """Runs a scenario in real time: real peers as processes on emulated hosts. One variant, one seed.
 
-Does on the testbed what `tools/scenarios/simulating.py` does in virtual time; `gathering.py` makes the numbers.
+Does what `tools/scenarios/simulating.py` does in virtual time; `gathering.py` makes the numbers.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from anabranch.overlay.qos import Role
 from anabranch.tools.scenarios.disturbances import Changed, Disturbances
 from anabranch.tools.scenarios.layout import Layout
 from anabranch.tools.scenarios.schema import Pair, Scenario
-from anabranch.tools.scenarios.simulating import Job
+from anabranch.tools.scenarios.simulating import Job, trace_steps
 from anabranch.tools.scenarios.timeline import Happening, LinkHappenings, timeline
 from anabranch.tools.scenarios.truth import Truth
 from anabranch.tools.testbed import peer_process
@@ -112,7 +112,7 @@ class Emulating:
                 "use --backend namespaces, or another mesh"
             )
         await self._backend.open(layout.names, layout.links, layout.default, self._job.seed)
-        steps = self._trace_steps()
+        steps = trace_steps(self._scenario, layout, self._job.seed)
         at_first = dict(layout.conditions)
         if steps and steps[0][0] == 0:
             at_first |= self._disturbances.rebase(steps.pop(0)[1])
@@ -129,14 +129,6 @@ class Emulating:
             self._plan(happening.at_s, lambda n=number, each=happening: self._begin(n, each))  # type: ignore[misc]
             if happening.until_s is not None and happening.until_s <= self._scenario.end_s:
                 self._plan(happening.until_s, lambda n=number, each=happening: self._end(n, each))  # type: ignore[misc]
-
-    def _trace_steps(self) -> list[tuple[float, Any]]:
-        if self._scenario.trace is None:
-            return []
-        from anabranch.tools.traces.playback import Playback  # needs numpy, which most scenarios don't
-
-        layout = self._layout
-        return list(Playback(self._scenario, layout.names, layout.possible_ways, self._job.seed).steps())
 
     async def _play(self, on_progress: Callable[[float], None] | None) -> None:
         end = self.course.start_at + self._scenario.end_s
@@ -230,9 +222,10 @@ class Emulating:
 
     async def _until_ready(self, names: list[str]) -> None:
         waits = asyncio.gather(*(self._ready[name].wait() for name in names))
-        failed = asyncio.ensure_future(self._failed.wait())
+        failed: asyncio.Future[Any] = asyncio.ensure_future(self._failed.wait())
         try:
-            await asyncio.wait({waits, failed}, timeout=SET_UP_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+            both: set[asyncio.Future[Any]] = {waits, failed}
+            await asyncio.wait(both, timeout=SET_UP_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
             if not waits.done():
                 late = [name for name in names if not self._ready[name].is_set()]
                 raise AnabranchError(
@@ -255,7 +248,7 @@ class Emulating:
         told = self.course.traffic.setdefault(name, [])
         offset = dict(told[-1][1].items()) if told else {}
         async for line in child.events():
-            event: Event = msgspec.json.decode(line, type=Event)  # type: ignore[arg-type]
+            event: Event = msgspec.json.decode(line, type=Event)
             if isinstance(event, Prepared):
                 ready.set()
             elif isinstance(event, Traffic | Ended):

@@ -1,4 +1,4 @@
-"""Makes the numbers of a run on the testbed from what its peers noted: the same that the simulator's ledger gives."""
+"""Makes the numbers of a run on the testbed of what its peers noted, as the simulator's ledger gives them."""
 
 from collections import defaultdict
 from collections.abc import Iterator

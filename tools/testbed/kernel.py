@@ -1,4 +1,4 @@
-"""What the testbed asks of Linux: namespaces, TUN devices, a precise timer, real-time priority, an end with the parent.
+"""What the testbed asks of Linux: namespaces, TUN devices, a precise timer, priority, an end with the parent.
 
 Thin calls, no decisions. Every failure is an OSError with the call's name.
 """

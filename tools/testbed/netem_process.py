@@ -1,4 +1,4 @@
-"""Hosts as namespaces on a bridge, with `tc netem` on their devices: the kernel emulates, where it has the module.
+"""Hosts as namespaces on a bridge, with `tc netem` on their devices, where the kernel has the module.
 
 The same orders and answers as `wan_process.py`; namespaces and devices end with this process.
 """

@@ -1,4 +1,4 @@
-"""What the testbed and its peer processes tell each other, as JSON lines, and what peers note for the summary."""
+"""What the testbed and its peer processes tell each other, as JSON lines, and the notes of peers."""
 
 from typing import Any
 

@@ -1,5 +1,6 @@
-"""One peer of an emulated mesh: `python -m anabranch.tools.testbed.peer_process [NETWORK [USER]]`, the paths of
-the namespaces to live in. Publishes and subscribes as it is told, and notes every message for the summary.
+"""One peer of an emulated mesh, a process: publishes and subscribes as it is told, and notes every message.
+
+Run with `python -m`; its arguments are the paths of the namespaces to live in, network and then user.
 """
 
 import asyncio

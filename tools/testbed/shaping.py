@@ -1,4 +1,4 @@
-"""What one direction of an emulated link does to packets: when each is due, and which are lost. No clock of its own.
+"""What one direction of an emulated link does to packets: when each is due, which are lost. Has no clock.
 
 Used by `wan.py`, once per pair of hosts that talk; the simulator's wires do the same in virtual time.
 """

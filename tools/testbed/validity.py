@@ -1,4 +1,4 @@
-"""Whether a run on the testbed may be believed as a measurement. Loss, order and routes are right in any case."""
+"""Whether a run on the testbed counts as a measurement of latency."""
 
 import msgspec
 

@@ -1,5 +1,6 @@
-"""A wide-area network in user space: reads packets from the hosts' TUN devices and writes them where they belong,
-when they are due. Knows hosts by number and conditions per direction; decides nothing. Run by `wan_process.py`.
+"""A wide-area network in user space: takes packets from the hosts' devices and delivers them when due.
+
+Knows hosts by number and conditions per direction; decides nothing. Run by `wan_process.py`.
 """
 
 import contextlib

@@ -1,5 +1,6 @@
-"""The emulated wide-area network in a process of its own: it makes the hosts, carries their packets, and takes
-orders as JSON lines on stdin. `WanProcess` is the handle; the hosts end with this process, and it with its parent.
+"""The emulated wide-area network in a process of its own, which makes the hosts and takes orders on stdin.
+
+`WanProcess` is the handle. The hosts end with this process, and it ends with its parent.
 """
 
 import asyncio

@@ -14,7 +14,7 @@ from anabranch.tools.traces.reading import Reading, load_trace
 from anabranch.tools.traces.trace import DEFAULT_SLICE_S, Floats, Trace, held
 
 Step = tuple[float | None, float]
-"""What a direction is like from now on: its one-way delay in seconds (None: nothing arrives), and its loss."""
+"""What a direction is like from now on: its one-way delay in seconds (None: nothing arrives), its loss."""
 
 SAME_PLACE_S = 0.0005
 """One way between two peers at the same node of the trace."""

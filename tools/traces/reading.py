@@ -112,7 +112,7 @@ def _read_npz(path: Path, how: Reading) -> Trace:
     }
     if len(square) != 1:
         raise UsageError(
-            f"holds {shown}; expected exactly one array of slices x nodes x nodes, named like rtt_ms or delay_s"
+            f"holds {shown}; expected one array of slices x nodes x nodes, named like rtt_ms or delay_s"
         )
     ((name, values),) = square.items()
     if not (np.issubdtype(values.dtype, np.integer) or np.issubdtype(values.dtype, np.floating)):

@@ -66,9 +66,9 @@ class Trace:
 
     def measured_nodes(self) -> list[str]:
         """The nodes with at least one measurement towards another node."""
-        seen = ~np.isnan(self.delays_s).all(axis=0)
-        np.fill_diagonal(seen, False)
-        has = seen.any(axis=1) | seen.any(axis=0)
+        seen = np.array(~np.isnan(self.delays_s).all(axis=0))
+        np.fill_diagonal(seen, val=False)
+        has = np.atleast_1d(np.logical_or(seen.any(axis=1), seen.any(axis=0)))
         return [name for name, there in zip(self.nodes, has, strict=True) if there]
 
     def series(self, source: str, target: str) -> tuple[Floats, Floats]:
