@@ -14,6 +14,7 @@ from typing import Protocol, cast
 
 import msgspec
 
+from anabranch.overlay.errors import UsageError
 from anabranch.tools.testbed.alarms import Alarms
 from anabranch.tools.testbed.histogram import Histogram
 
@@ -34,19 +35,24 @@ class Owner(Protocol):
         """Both sides are gone."""
 
 
-class Shape(Protocol):
-    """What one direction of a link does (`proxies.Conditions`)."""
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+    """What one direction of a link does to what passes. Order is kept whatever the delay."""
 
-    @property
-    def delay_s(self) -> float: ...
-    @property
-    def jitter_s(self) -> float: ...
-    @property
-    def loss(self) -> float: ...
-    @property
-    def loss_after_loss(self) -> float | None: ...
-    @property
-    def rate_bytes_s(self) -> float | None: ...
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+    """Each chunk takes up to this much longer or shorter, all values alike."""
+    loss: float = 0.0
+    """Share of chunks that TCP has to send again: they, and all behind them, come a time-out later."""
+    loss_after_loss: float | None = None
+    """The same for a chunk after such a one, when losses come in bursts."""
+    rate_bytes_s: float | None = None
+    blackhole: bool = False
+    """Nothing passes in this direction."""
+
+    def __post_init__(self) -> None:
+        for name in ("delay_s", "jitter_s"):
+            if not 0 <= getattr(self, name) <= 60:
+                raise UsageError(f"{name} = {getattr(self, name)}: seconds from 0 to 60")
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -202,7 +208,7 @@ class Pipe:
         self._finished = False
         self._armed = False
 
-    def set_conditions(self, shape: Shape, passing: bool) -> None:
+    def set_conditions(self, shape: Conditions, passing: bool) -> None:
         """How to treat what comes from now on, and whether anything passes at all."""
         self._delay_s, self._jitter_s, self._passing = shape.delay_s, shape.jitter_s, passing
         self._loss, self._loss_again, self._rate = shape.loss, shape.loss_after_loss, shape.rate_bytes_s

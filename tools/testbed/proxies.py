@@ -15,32 +15,13 @@ from anabranch.overlay.addresses import parse_address
 from anabranch.overlay.errors import UsageError
 from anabranch.tools.testbed.alarms import Alarms
 from anabranch.tools.testbed.histogram import Histogram
+from anabranch.tools.testbed.pipes import Conditions as Conditions
 from anabranch.tools.testbed.pipes import Pair, Surroundings
 
 BUFFER_MAX_BYTES = 4 * 1024 * 1024
 """In flight per direction of a connection: 100 ms at 40 MB/s."""
 CONNECTIONS_MAX = 64
 """Per link; the oldest is reset for a new one, as most of those of a blackholed link are abandoned."""
-
-
-class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """What one direction of a link does to what passes. Order is kept whatever the delay."""
-
-    delay_s: float = 0.0
-    jitter_s: float = 0.0
-    """Each chunk takes up to this much longer or shorter, all values alike."""
-    loss: float = 0.0
-    """Share of chunks that TCP has to send again: they, and all behind them, come a time-out later."""
-    loss_after_loss: float | None = None
-    """The same for a chunk after such a one, when losses come in bursts."""
-    rate_bytes_s: float | None = None
-    blackhole: bool = False
-    """Nothing passes in this direction."""
-
-    def __post_init__(self) -> None:
-        for name in ("delay_s", "jitter_s"):
-            if not 0 <= getattr(self, name) <= 60:
-                raise UsageError(f"{name} = {getattr(self, name)}: seconds from 0 to 60")
 
 
 class LinkState(enum.StrEnum):
