@@ -56,8 +56,8 @@ class Window:
         return self.bytes // BUNDLES
 
     def acknowledged(self, size: int, asked_at: float, now: float, was_full: bool, wait_s: float) -> None:
-        """Bytes arrived; the last of them that asked to be told at once left at `asked_at`. Waiting shall take
-        `wait_s`."""
+        """Bytes arrived; the last of them that asked to be told at once left at `asked_at`. Waiting shall
+        take `wait_s`."""
         took_s = now - asked_at
         if asked_at >= self._measuring_from or took_s < self._base_s or self.bytes == LEAST_BYTES:
             self._base_s, self._base_at, self._measuring_from = took_s, now, inf
