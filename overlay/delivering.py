@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from anabranch.overlay.actions import Action, Deliver, DeliveredRun, SendBundle
+from anabranch.overlay.assured import decode_progress
+from anabranch.overlay.assuring import Assuring
 from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame, decode_runs
 from anabranch.overlay.config import Config
@@ -22,6 +24,7 @@ from anabranch.overlay.qos import Demand, Role
 from anabranch.overlay.recovering import Recovery
 from anabranch.overlay.replies import Replies
 from anabranch.overlay.routes import Routes
+from anabranch.overlay.taking import Taking
 
 HEADER_BYTES = BUNDLE_HEADER.size
 _unpack_header = BUNDLE_HEADER.unpack_from
@@ -34,6 +37,9 @@ notice a dead link of its own before what it holds takes another way."""
 _ACK_SOON = int(Flag.ACK_SOON)
 _GAP_MAY_FILL = int(Flag.GAP_MAY_FILL)
 _ABOUT_REPLIES = int(Flag.REQUEST | Flag.REPLY)
+_ASSURED = int(Flag.ASSURED)
+_CONFIRMS = int(Flag.CONFIRMS)
+_END_TO_END = _ASSURED | _CONFIRMS | _ABOUT_REPLIES
 OVERHEAD_MAX_BYTES = 256 * 1024
 """What a bundle may weigh beyond its largest payload."""
 
@@ -52,6 +58,8 @@ class Delivering:
         counters: Counters,
         hops: Hops,
         recovery: Recovery,
+        taking: Taking,
+        assuring: Assuring,
         replies: Replies,
     ) -> None:
         repair_s = REPAIR_HOLD_S if config.recovery else 0.0
@@ -65,6 +73,8 @@ class Delivering:
         self._counters = counters
         self._hops = hops
         self._recovery = recovery
+        self._taking = taking
+        self._assuring = assuring
         self._replies = replies
         self._forwarding = Forwarding(identity.peer, config.cache_max, config.links_max)
         self._plans = self._forwarding.plans
@@ -119,13 +129,17 @@ class Delivering:
         branches = plan.branches
         if plan.destinations:
             deliver, branches = self._route_for_client(link, tail, plan, Demand(deadline_us / 1e6))
-        if flags & _ABOUT_REPLIES:
-            answers, flags = self._replies.receive(
-                link, plan, deliver, branches, body, flags, started_at, now
-            )
-            actions += answers
-            deliver = False
-        runs = decode_runs(body) if deliver else []
+        if flags & _END_TO_END:
+            runs = []
+            if flags & _ABOUT_REPLIES:
+                answers, flags = self._replies.receive(
+                    link, plan, deliver, branches, body, flags, started_at, now
+                )
+                actions += answers
+            elif deliver:
+                actions += self._end_to_end(flags, plan, body, started_at, deadline_us, now)
+        else:
+            runs = decode_runs(body) if deliver else []
         if len(runs) == 1 and not branches:
             delivered = self._take_familiar(runs[0], plan, started_at, deadline_us, now)
             if delivered is not None:
@@ -151,6 +165,20 @@ class Delivering:
         for run in runs:
             self._take_run(run, plan, started_at, deadline_us / 1e6, hold_s, actions, now)
         return actions
+
+    def _end_to_end(
+        self,
+        flags: int,
+        plan: ForwardPlan,
+        body: Sequence[Frame],
+        started_at: float,
+        deadline_us: int,
+        now: float,
+    ) -> list[Action]:
+        """Messages that ask for confirmation, or confirmations of ours."""
+        if flags & _CONFIRMS:
+            return self._assuring.progress(plan.origin, plan.epoch, decode_progress(body), now)
+        return self._taking.receive(plan.origin, plan.path, body, started_at, deadline_us, now)
 
     def _take_familiar(
         self, run: Run, plan: ForwardPlan, started_at: float, deadline_us: int, now: float

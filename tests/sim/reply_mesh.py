@@ -1,4 +1,4 @@
-"""A random mesh whose peers ask and reply under faults, all drawn from a seed, and an oracle for what came of it."""
+"""A random mesh whose peers ask and reply under faults, all drawn from a seed, and an oracle for what came."""
 
 import random
 
@@ -237,7 +237,9 @@ class ReplyMesh:
             f"{what}: too late"
         )
         assert result.error == "", f"{what}: {result.error}"
-        values = [value for _, value in result.value] if trial.merge else result.value  # type: ignore[attr-defined]
+        values: list[list[object]] = result.value  # type: ignore[assignment]
+        if trial.merge:
+            values = [value for _, value in result.value]  # type: ignore[attr-defined]
         keys = [(site, subscriber) for site, subscriber, _ in values]
         assert len(set(keys)) == len(keys), f"{what}: counted twice, {sorted(keys)}"
         assert len(keys) == result.answered, f"{what}: {len(keys)} values, {result.answered} counted"
