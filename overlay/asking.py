@@ -8,6 +8,8 @@ from typing import NamedTuple
 from anabranch.overlay.errors import UsageError
 
 WITHIN_MAX_S = 4000.0
+UNREACHED = "no path there"
+"""Why a site is missing, or has to be asked over another peer."""
 CHOICES_MAX = 256
 """Values that a request may name as the only ones allowed."""
 

@@ -6,7 +6,7 @@ subscribe with reply" (merge: 3.2.1, stateless: 3.2.2).
 
 import msgspec
 
-from anabranch.overlay.asking import Protocol, RequestKey
+from anabranch.overlay.asking import UNREACHED, Protocol, RequestKey
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.coverage import Part, state_of
@@ -132,6 +132,19 @@ class Converging:
                 mask |= state.expected_of(names)
             self._reporting.lost("", state.key, mask, self._identity.peer, "not kept there")
 
+    def tell_unreached(
+        self, request: Request, destinations: tuple[str, ...], behind: dict[str, tuple[str, ...]], client: str
+    ) -> None:
+        """A light client left the routing to us: tell it whom no path reaches."""
+        reached = {self._identity.peer, client}
+        for names in behind.values():
+            reached.update(names)
+        mask = 0
+        for number, name in enumerate(request.sites):
+            if name in destinations and name not in reached:
+                mask |= 1 << number
+        self._reporting.lost(client, request.key, mask, self._identity.peer, UNREACHED)
+
     # Reports from behind
 
     def take(self, report: Report, sender: str, now: float) -> None:
@@ -144,7 +157,10 @@ class Converging:
         key = state.key
         self._name_way(state, to)
         for record in report.records:
-            self._reporting.record(to, key, record)
+            if state.is_holding and not report.entries:
+                state.records[record.origin] = record
+            else:
+                self._reporting.record(to, key, record)
         for entry in report.entries:
             self._reporting.entry(to, key, entry)
         settled = 0
@@ -204,6 +220,8 @@ class Converging:
             return
         for merged in merge_parts(state.merge, parts):
             self._reporting.merged(to, state.key, merged)
+        for record in state.records.values():
+            self._reporting.record(to, state.key, record)
 
     def _pass_by(self, report: Report) -> None:
         """Nothing is kept of this request here: on by the way it names, or straight."""
@@ -270,8 +288,7 @@ class Converging:
                 state.unreached_since = now
             elif now >= state.unreached_since + ORPHANED_AFTER_S:
                 self._counters.add("requests_orphaned")
-                self._siting.withdraw(state)
-                self._tending.free(state)
+                self.close(state.key)
 
     def check(self, prompt: Prompt, sender: str) -> None:
         """The parent asks what became of a request."""
@@ -284,9 +301,8 @@ class Converging:
         elif not self._tending.is_over(prompt.key):
             self._reporting.lost(sender, prompt.key, mask, self._identity.peer, "the request got lost")
 
-    def close(self, key: RequestKey, now: float) -> None:
+    def close(self, key: RequestKey) -> None:
         """The publisher wants no more: free it here and behind us."""
-        del now
         state = self._tending.get(key)
         if state is None:
             self._tending.remember_over(key)

@@ -7,8 +7,10 @@ from anabranch.overlay.codec import decode_value
 from anabranch.overlay.config import Config
 from anabranch.overlay.coverage import Coverage, Part, state_of
 from anabranch.overlay.errors import PeerError
+from anabranch.overlay.identity import Identity
 from anabranch.overlay.merging import Merge, merge_all
 from anabranch.overlay.paths import Path
+from anabranch.overlay.records import ReplyRecord
 from anabranch.overlay.replywire import Merged, Report, Request, bits, mask_of
 
 CHECK_MAX_S = 30.0
@@ -231,3 +233,23 @@ class Harvest:
         self.coverage.check_invariants()
         for site in self._kept:
             assert not self.coverage.mask >> site & 1
+
+
+def reply_record(identity: Identity, action: HarvestOver, begun: float, now: float) -> ReplyRecord:
+    """For the logs: a request has ended."""
+    result = action.result
+    return ReplyRecord(
+        ts=int(now * 1e6),
+        peer=identity.peer,
+        epoch=identity.epoch,
+        topic=action.topic,
+        number=action.number,
+        protocol=action.protocol.value,
+        merge=action.merge,
+        asked=len(result.asked),
+        answered=result.answered,
+        declined=result.declined,
+        missing=[each.site for each in result.missing],
+        complete=result.complete,
+        duration_us=int((now - begun) * 1e6),
+    )

@@ -8,7 +8,7 @@ from itertools import pairwise
 import msgspec
 
 from anabranch.overlay.actions import Action, RepliesArrived, Reply
-from anabranch.overlay.asking import Expectation, Protocol, RequestKey
+from anabranch.overlay.asking import UNREACHED, Expectation, Protocol, RequestKey
 from anabranch.overlay.codec import decode_value
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
@@ -37,7 +37,6 @@ ASK_AGAIN_AFTER_S = 0.05
 ASK_AGAIN_PAUSE_S = 0.2
 """Between two askings of one site; doubled each time."""
 ASK_AGAIN_PAUSE_MAX_S = 4.0
-UNREACHED = "no path there"
 
 
 class Harvests:

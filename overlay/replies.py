@@ -16,14 +16,14 @@ from anabranch.overlay.actions import (
     Write,
 )
 from anabranch.overlay.asking import Expectation, Protocol, RequestKey
-from anabranch.overlay.asking import refusal as refusal_of
 from anabranch.overlay.codec import Frame, decode_value
 from anabranch.overlay.config import Config
 from anabranch.overlay.converging import Converging
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import DropReason, PeerError, UsageError
 from anabranch.overlay.forwarding import ForwardPlan
-from anabranch.overlay.harvests import UNREACHED, Harvests
+from anabranch.overlay.gathering import reply_record
+from anabranch.overlay.harvests import Harvests
 from anabranch.overlay.headers import Flag, Record, RecordKind
 from anabranch.overlay.identifiers import SubscriptionId
 from anabranch.overlay.identity import Identity
@@ -32,7 +32,6 @@ from anabranch.overlay.matching import Matching
 from anabranch.overlay.merging import Merges
 from anabranch.overlay.polling import Polling
 from anabranch.overlay.qos import Role
-from anabranch.overlay.records import ReplyRecord
 from anabranch.overlay.recovering import Recovery
 from anabranch.overlay.replywire import Prompt, Report, Request, decode_items, encode_value
 from anabranch.overlay.reporting import Reporting
@@ -41,7 +40,7 @@ from anabranch.overlay.sessions import Sessions, TimerKey
 from anabranch.overlay.siting import Siting
 from anabranch.overlay.spreading import Spreading
 from anabranch.overlay.telling import Telling
-from anabranch.overlay.tending import DECLINED, Tended, Tending
+from anabranch.overlay.tending import DECLINED, Tending
 from anabranch.overlay.timers import Timers
 
 Branches = tuple[tuple[str, bytes], ...]
@@ -67,7 +66,7 @@ class Replies:
         self.merges = Merges()
         self.tending = Tending(config.harvests_max, config.harvest_max_bytes)
         self.reporting = Reporting(identity, config, links, routes, recovery, counters)
-        self.siting = Siting(identity, spreading.book, self.tending, self.reporting, counters)
+        self.siting = Siting(identity, config, spreading.book, self.tending, self.reporting, counters)
         self.harvests = Harvests(identity, config, routes, spreading.book, self.reporting, counters)
         self._converging = Converging(
             identity, config, self.merges, self.tending, self.siting, self.reporting, counters
@@ -139,7 +138,7 @@ class Replies:
             raise UsageError(
                 f"request {key.number} of {key.origin} was answered before: reply or decline once"
             )
-        raw = DECLINED if declines else self._checked(state, value)
+        raw = DECLINED if declines else self.siting.checked(state, value)
         self.siting.answer(state, subscriber, raw, now)
         self._converging.conclude(state)
         self._arm()
@@ -244,11 +243,8 @@ class Replies:
         self._now = now
         book = self._spreading.book
         reachable = book.origins() if self._is_client else self._routes.reachable()
-        epochs = {}
-        for state in self.tending:
-            role = book.get(state.key.origin, int(RecordKind.ROLES))
-            if role is not None:
-                epochs[state.key.origin] = role.epoch
+        roles = (book.get(state.key.origin, int(RecordKind.ROLES)) for state in self.tending)
+        epochs = {role.origin: role.epoch for role in roles if role is not None}
         self._converging.sweep(reachable, epochs, now)
         self._arm()
 
@@ -300,7 +296,7 @@ class Replies:
         if is_followed or plan.destinations:
             behind = self.reporting.behind(branches)
         if plan.destinations:
-            self._tell_unreached(request, plan, behind, link.peer)
+            self._converging.tell_unreached(request, plan.destinations, behind, link.peer)
         if not is_followed:
             behind = {}
         if is_receiver or behind:
@@ -353,19 +349,6 @@ class Replies:
             for subscriber, subscription in enumerate(subscriptions)
         ]
 
-    def _tell_unreached(
-        self, request: Request, plan: ForwardPlan, behind: dict[str, tuple[str, ...]], client: str
-    ) -> None:
-        """A light client left the routing to us: tell it whom no path reaches."""
-        reached = {self._identity.peer, client}
-        for names in behind.values():
-            reached.update(names)
-        mask = 0
-        for number, name in enumerate(request.sites):
-            if name in plan.destinations and name not in reached:
-                mask |= 1 << number
-        self.reporting.lost(client, request.key, mask, self._identity.peer, UNREACHED)
-
     def _report(self, report: Report, sender: str, link: Link, now: float) -> list[Action]:
         actions = self._learn(report.records, link, now)
         if report.origin == self._identity.peer:
@@ -381,7 +364,7 @@ class Replies:
         if prompt.what == "check":
             self._converging.check(prompt, sender)
         elif prompt.what == "close" and (state is None or state.parent == sender):
-            self._converging.close(prompt.key, now)
+            self._converging.close(prompt.key)
         elif prompt.what == "poll" and state is not None:
             self._polling.pass_on(prompt, sender, state, now)
 
@@ -397,19 +380,6 @@ class Replies:
             actions.append(SubscribersChanged())
         return actions
 
-    def _checked(self, state: Tended, value: object) -> msgspec.Raw:
-        for wanted in state.request.expects:
-            why = refusal_of(wanted, value)
-            if why:
-                raise UsageError(f"reply {value!r} to {state.request.topic!r}: {why} by {state.key.origin}")
-        try:
-            raw = encode_value(value)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise UsageError(f"reply of type {type(value).__name__} cannot be encoded: {error}") from None
-        if len(raw) > self._config.payload_max_bytes:
-            raise UsageError(f"reply of {len(raw)} B: payload_max_bytes = {self._config.payload_max_bytes}")
-        return raw
-
     def _after(self, actions: list[Action], now: float) -> list[Action]:
         """Free what belonged to requests of ours that have ended, and write them to the logs."""
         for action in list(actions):
@@ -421,29 +391,10 @@ class Replies:
                     self.tending.free(state)
                 begun = self._begun.pop(action.number, now)
                 if self._sessions.recording:
-                    actions.append(Write(self._record(action, begun, now)))
+                    actions.append(Write(reply_record(self._identity, action, begun, now)))
         return actions
 
-    def _record(self, action: HarvestOver, begun: float, now: float) -> ReplyRecord:
-        result = action.result
-        return ReplyRecord(
-            ts=int(now * 1e6),
-            peer=self._identity.peer,
-            epoch=self._identity.epoch,
-            topic=action.topic,
-            number=action.number,
-            protocol=action.protocol.value,
-            merge=action.merge,
-            asked=len(result.asked),
-            answered=result.answered,
-            declined=result.declined,
-            missing=[each.site for each in result.missing],
-            complete=result.complete,
-            duration_us=int((now - begun) * 1e6),
-        )
-
     def _arm(self) -> None:
-        times = (self.tending.next_timeout(), self.harvests.next_timeout(), self._polling.next_timeout())
-        for due in times:
-            if due is not None:
+        for part in (self.tending, self.harvests, self._polling):
+            if (due := part.next_timeout()) is not None:
                 self._timers.set_earliest(("replies", 0), due)

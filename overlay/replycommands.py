@@ -43,6 +43,8 @@ class ReplyCommands:
             protocol = Protocol.MERGE if merge else Protocol.CONVERGE
         if protocol is Protocol.MERGE and not merge:
             merge = "histogram"
+        if protocol in (Protocol.DIRECT, Protocol.DATAGRAM) and not self._parts.verifier.is_open:
+            raise UsageError(f"protocol = {protocol.value!r}: such replies would leave the secured mesh")
         wanted = [each for each in expects if each]
         number, actions = self._replies.request(
             topic, payload, protocol, merge, wanted, within_s, tau_s, to, reply_to, now

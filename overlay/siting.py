@@ -6,9 +6,12 @@ Told by the application and by requests that arrive; puts what is to be said int
 import msgspec
 
 from anabranch.overlay.actions import Action, SendAside
+from anabranch.overlay.asking import refusal
 from anabranch.overlay.codec import decode_value
+from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.coverage import Part
+from anabranch.overlay.errors import UsageError
 from anabranch.overlay.headers import Record, RecordKind
 from anabranch.overlay.identifiers import SubscriptionId
 from anabranch.overlay.identity import Identity
@@ -26,8 +29,15 @@ class Siting:
     """Answers of our own subscribers."""
 
     def __init__(
-        self, identity: Identity, book: RecordBook, tending: Tending, reporting: Reporting, counters: Counters
+        self,
+        identity: Identity,
+        config: Config,
+        book: RecordBook,
+        tending: Tending,
+        reporting: Reporting,
+        counters: Counters,
     ) -> None:
+        self._payload_max = config.payload_max_bytes
         self._identity = identity
         self._book = book
         self._tending = tending
@@ -65,6 +75,20 @@ class Siting:
             self._say_merged(state, now)
         if state.has_all_own:
             state.settle(state.own_bit)
+
+    def checked(self, state: Tended, value: object) -> msgspec.Raw:
+        """A reply as it travels; UsageError when it must not."""
+        for wanted in state.request.expects:
+            why = refusal(wanted, value)
+            if why:
+                raise UsageError(f"reply {value!r} to {state.request.topic!r}: {why} by {state.key.origin}")
+        try:
+            raw = encode_value(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise UsageError(f"reply of type {type(value).__name__} cannot be encoded: {error}") from None
+        if len(raw) > self._payload_max:
+            raise UsageError(f"reply of {len(raw)} B: payload_max_bytes = {self._payload_max}")
+        return raw
 
     def say_again(self, state: Tended, now: float = 0.0) -> None:
         """The publisher lacks what we said: say it straight."""
@@ -138,8 +162,10 @@ class Siting:
             return
         to = "" if state.is_straight else state.parent
         part = Part(state.own_bit, merged.answered, merged.declined, merged.state)
-        if state.is_passing or state.is_straight or not state.coverage.offer(part):
-            self._reporting.merged(to, state.key, merged)
+        if state.is_holding and not state.is_straight and state.coverage.offer(part):
+            state.records.update((record.origin, record) for record in self._fresh_records(now))
+            return
+        self._reporting.merged(to, state.key, merged)
         self._accompany(state, to, now)
 
     def _accompany(self, state: Tended, to: str, now: float) -> None:

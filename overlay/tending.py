@@ -9,6 +9,7 @@ import msgspec
 
 from anabranch.overlay.asking import RequestKey
 from anabranch.overlay.coverage import Coverage
+from anabranch.overlay.headers import Record
 from anabranch.overlay.identifiers import SubscriptionId
 from anabranch.overlay.merging import Merge
 from anabranch.overlay.replywire import Request
@@ -42,6 +43,7 @@ class Tended:
         "merge",
         "own",
         "parent",
+        "records",
         "request",
         "sent_at",
         "subscriptions",
@@ -66,6 +68,8 @@ class Tended:
         """By next peer, the sites that are still to come from there; under "" ourselves."""
         self.coverage = Coverage()
         """Merged parts that wait for the others."""
+        self.records: dict[str, Record] = {}
+        """What goes along with them, by origin."""
         self.is_passing = False
         """Whether what comes is passed on at once: merging was given up."""
         self.is_finished = False
@@ -102,6 +106,11 @@ class Tended:
         for mask in self.awaited.values():
             left |= mask
         return left
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether merged parts wait here for others."""
+        return self.merge is not None and not (self.is_finished or self.is_passing)
 
     @property
     def own_bit(self) -> int:

@@ -18,6 +18,7 @@ _COMMANDS = {
     "peer": ("anabranch.tools.commands.peer:peer", "Run a peer until it is told to stop."),
     "pub": ("anabranch.tools.commands.pub:pub", "Publish a payload, lines of stdin or random bytes."),
     "sub": ("anabranch.tools.commands.sub:sub", "Print the messages of matching topics."),
+    "request": ("anabranch.tools.commands.request:request", "Ask all who want a topic; print their replies."),
     "links": ("anabranch.tools.commands.views:links", "Show the links of a running peer, or of its mesh."),
     "routes": ("anabranch.tools.commands.views:routes", "Show the routes that a running peer uses."),
     "keys": ("anabranch.tools.commands.keys:keys_app", "Make and revoke the identities of a secured mesh."),

@@ -1,8 +1,44 @@
 """What an application receives."""
 
+from collections.abc import Generator
+from typing import Protocol
+
 import msgspec
 
-from anabranch.overlay.actions import DeliveredRun
+from anabranch.overlay.actions import DeliveredRequest, DeliveredRun
+from anabranch.overlay.errors import UsageError
+
+
+class Answering(Protocol):
+    """Who takes the answers of an application."""
+
+    def reply(self, run: DeliveredRun, value: object) -> bool:
+        """An answer."""
+
+    def decline(self, run: DeliveredRun) -> bool:
+        """None will come."""
+
+
+class Answered:
+    """Whether an answer was still wanted; may be awaited, with the same outcome."""
+
+    __slots__ = ("wanted",)
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted = wanted
+
+    def __bool__(self) -> bool:
+        return self.wanted
+
+    def __await__(self) -> Generator[None, None, bool]:
+        yield from ()
+        return self.wanted
+
+
+class AnswerableRun(DeliveredRequest, kw_only=True):
+    """A request as a subscription hands it out."""
+
+    replying: object
 
 
 class Message(msgspec.Struct, gc=False, frozen=True):
@@ -44,7 +80,31 @@ class Message(msgspec.Struct, gc=False, frozen=True):
         """Whether it missed the deadline that its publisher set."""
         return 0 < self._run.deadline_s < self._run.age_s
 
+    def reply(self, value: object = None) -> "Answered":
+        """Answer a request; once per subscriber. It is done when this returns; `await` it or not.
+
+        False when its publisher no longer waits. UsageError when it is no request, was answered before, or
+        asks for values of another type.
+        """
+        return Answered(replying_of(self._run).reply(self._run, value))
+
+    def decline(self) -> "Answered":
+        """Tell the publisher that there will be no answer from this subscriber, so that it need not wait."""
+        return Answered(replying_of(self._run).decline(self._run))
+
+    @property
+    def wants_reply(self) -> bool:
+        """Whether it is a request."""
+        return isinstance(self._run, AnswerableRun)
+
     def __repr__(self) -> str:
         shown = repr(self.payload)
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
         return f"Message({self.topic!r}, {shown}, origin={self.origin!r}, sequence={self.sequence})"
+
+
+def replying_of(run: DeliveredRun) -> Answering:
+    """Who takes the answer to a message; UsageError when it asks for none."""
+    if not isinstance(run, AnswerableRun):
+        raise UsageError(f"message on {run.topic!r} asks for no reply: its publisher used put, not request")
+    return run.replying  # type: ignore[return-value]

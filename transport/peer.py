@@ -25,6 +25,7 @@ from anabranch.transport.beacons import Beacon
 from anabranch.transport.endpoints import advertisable, dialable, texts
 from anabranch.transport.logwriter import LogWriter
 from anabranch.transport.publisher import Publisher
+from anabranch.transport.requesting import Requesting
 from anabranch.transport.shell import Shell
 from anabranch.transport.subscription import QUEUE_MAX, Callback, Subscription
 
@@ -33,7 +34,7 @@ TOPIC_PUBLISHERS_MAX = 256
 """Publishers that `Peer.put` keeps open for topics it was used with."""
 
 
-class Peer:
+class Peer(Requesting):
     """One peer of a mesh.
 
         async with Peer("tower-7", listen="tcp://127.0.0.1:7400", join=["tcp://10.0.0.2:7400"]) as peer:
@@ -279,6 +280,14 @@ class Peer:
         return self._node.counters
 
     # Inside
+
+    def _reply_host(self) -> str:
+        """Where replies past the mesh can reach this host."""
+        for text in self._advertise or advertisable(self.addresses):
+            address = parse_address(text)
+            if address.scheme == "tcp":
+                return address.host
+        return "127.0.0.1"
 
     def _running(self) -> Shell:
         if self._shell is None:

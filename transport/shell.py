@@ -5,7 +5,7 @@ After any input there is one way out, `turn()`: take the actions, send, re-arm t
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 
 from anabranch.overlay.actions import (
     CloseLink,
@@ -25,6 +25,7 @@ from anabranch.overlay.publishing import Outlet
 from anabranch.overlay.records import LogRecord
 from anabranch.transport.assurances import Assurances
 from anabranch.transport.gate import Gate
+from anabranch.transport.replying import Replying
 from anabranch.transport.subscription import Subscription
 from anabranch.transport.wiring import Wiring
 
@@ -38,7 +39,7 @@ class Shell:
         on_deliver: Callable[[Deliver], None],
         on_subscribers: Callable[[], None],
         on_write: Callable[[LogRecord], None] | None,
-        subscriptions: Mapping[SubscriptionId, Subscription],
+        subscriptions: MutableMapping[SubscriptionId, Subscription],
     ) -> None:
         self.node = node
         self.gate = Gate(node.seal)
@@ -72,6 +73,8 @@ class Shell:
         }
         self.assurances = Assurances(node, subscriptions, self.turn)
         self._perform.update(self.assurances.handlers())
+        self.replying = Replying(self, subscriptions)
+        self._perform.update(self.replying.handlers())
         node.recording = on_write is not None
 
     def listen(self, addresses: Sequence[Address]) -> list[str]:
@@ -137,6 +140,7 @@ class Shell:
         self.assurances.close(f"peer {self.node.peer} is closed")
         if self._timer is not None:
             self._timer.cancel()
+        await self.replying.close()
         await self.wiring.close()
 
     # The one way out

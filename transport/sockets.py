@@ -17,6 +17,8 @@ from anabranch.transport.reading import has_input
 SEND_HWM = 16
 """Messages (mostly bundles) per connection inside ZeroMQ; the rest waits in our queue, in its own order."""
 RECEIVE_HWM = 16
+ASIDE_HWM = 1000
+"""Replies on their way past the mesh, per connection."""
 LINGER_MS = 300
 """How long a closed socket may still flush what it took."""
 NEVER_MS = 24 * 3600 * 1000
@@ -51,6 +53,25 @@ def make_dealer(context: "zmq.Context[zmq.SyncSocket]", frame_max_bytes: int) ->
     _guard(socket, frame_max_bytes)
     socket.setsockopt(zmq.RECONNECT_IVL, NEVER_MS)
     socket.setsockopt(zmq.CONNECT_TIMEOUT, 2000)
+    return socket
+
+
+def make_pull(
+    context: "zmq.Context[zmq.SyncSocket]", host: str, frame_max_bytes: int
+) -> tuple[zmq.SyncSocket, str]:
+    """A socket that takes replies from whoever connects, and its address."""
+    socket = context.socket(zmq.PULL)
+    _guard(socket, frame_max_bytes)
+    socket.setsockopt(zmq.RCVHWM, ASIDE_HWM)
+    return socket, bind(socket, Address("tcp", host, 0))
+
+
+def make_push(context: "zmq.Context[zmq.SyncSocket]", address: Address) -> zmq.SyncSocket:
+    """A socket that sends replies to one publisher."""
+    socket = context.socket(zmq.PUSH)
+    _guard(socket, 0)
+    socket.setsockopt(zmq.SNDHWM, ASIDE_HWM)
+    connect(socket, address)
     return socket
 
 
@@ -108,7 +129,8 @@ def _guard(socket: zmq.SyncSocket, frame_max_bytes: int) -> None:
     socket.setsockopt(zmq.LINGER, LINGER_MS)
     socket.setsockopt(zmq.SNDHWM, SEND_HWM)
     socket.setsockopt(zmq.RCVHWM, RECEIVE_HWM)
-    socket.setsockopt(zmq.MAXMSGSIZE, frame_max_bytes)
+    if frame_max_bytes:
+        socket.setsockopt(zmq.MAXMSGSIZE, frame_max_bytes)
     socket.setsockopt(zmq.HANDSHAKE_IVL, 2000)
     # Not ZMTP's heartbeats: with a full pipe and a connection that just broke they abort the process
     # (libzmq's `!_io_error` assertion). Our own probes detect silence; this frees dead connections.

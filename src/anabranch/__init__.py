@@ -10,11 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from anabranch.overlay.actions import Harvested, Missing, Reply
+    from anabranch.overlay.asking import Protocol
     from anabranch.overlay.config import Config
     from anabranch.overlay.errors import AnabranchError, ClosedError, LimitError, StoreError, UsageError
     from anabranch.overlay.qos import Guarantee, Overflow, Variant
     from anabranch.transport.assured import AssuredPublisher
     from anabranch.transport.confirmations import Outcome, Receipt
+    from anabranch.transport.harvest import Harvest
     from anabranch.transport.message import Message
     from anabranch.transport.peer import Client, Peer
     from anabranch.transport.publisher import Publisher
@@ -30,7 +33,12 @@ _HOMES = {
     "Config": "anabranch.overlay.config",
     "Guarantee": "anabranch.overlay.qos",
     "LimitError": "anabranch.overlay.errors",
+    "Harvest": "anabranch.transport.harvest",
+    "Harvested": "anabranch.overlay.actions",
     "Message": "anabranch.transport.message",
+    "Missing": "anabranch.overlay.actions",
+    "Protocol": "anabranch.overlay.asking",
+    "Reply": "anabranch.overlay.actions",
     "Outcome": "anabranch.transport.confirmations",
     "Overflow": "anabranch.overlay.qos",
     "Peer": "anabranch.transport.peer",
@@ -49,13 +57,18 @@ __all__ = [
     "ClosedError",
     "Config",
     "Guarantee",
+    "Harvest",
+    "Harvested",
     "LimitError",
     "Message",
+    "Missing",
     "Outcome",
     "Overflow",
     "Peer",
+    "Protocol",
     "Publisher",
     "Receipt",
+    "Reply",
     "StoreError",
     "Subscription",
     "UsageError",

@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
-from anabranch._crossing import Handover, Intake
+from anabranch._crossing import Handover, Intake, LoopThread
+from anabranch.overlay.actions import Harvested, Reply
 from anabranch.overlay.errors import ClosedError, UsageError
+from anabranch.transport.harvest import Harvest as AsyncHarvest
 from anabranch.transport.message import Message
 from anabranch.transport.subscription import Subscription as AsyncSubscription
 
@@ -122,6 +124,60 @@ class Subscription:
             raise UsageError(
                 f"subscription to {self.pattern!r} has a callback: make another one to read from"
             )
+
+
+class Harvest:
+    """The replies to one request: iterate, or take the whole with `wait`. Leaving `with` ends it."""
+
+    def __init__(self, thread: LoopThread, inner: AsyncHarvest) -> None:
+        self.topic = inner.topic
+        self._thread = thread
+        self._inner = inner
+        self._iterator = aiter(inner)
+
+    @property
+    def result(self) -> Harvested | None:
+        """What it amounted to; None while replies are still to come."""
+        return self._inner.result
+
+    def ready(self) -> bool:
+        """Whether a reply can be read now without waiting."""
+        return self._inner.ready()
+
+    def __iter__(self) -> Iterator[Reply]:
+        """Replies as they come, until there will be no more."""
+        while True:
+            reply = self._thread.call(self._next())
+            if reply is None:
+                return
+            yield reply
+
+    def wait(self) -> Harvested:
+        """The result: when every site has said all, when nobody else can, or when the time is over."""
+        return self._thread.call(self._whole())
+
+    def snapshot(self, *, wait: float = 0.5) -> Harvested:
+        """What there is by now, with a lower bound on the replies still outstanding."""
+        return self._thread.call(self._inner.snapshot(wait=wait))
+
+    def close(self) -> None:
+        """End it here and at every peer on the way; what is said later is discarded."""
+        if not self._thread.refusal:
+            self._thread.run(self._inner.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def _next(self) -> Reply | None:
+        return await anext(self._iterator, None)
+
+    async def _whole(self) -> Harvested:
+        return await self._inner
 
 
 def messages_of(intake: Intake) -> Iterator[Message]:

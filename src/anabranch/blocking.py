@@ -10,13 +10,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import structlog
 
 from anabranch._assured import AssuredPublisher, Receipt
 from anabranch._crossing import Handover, Intake, LoopThread
-from anabranch._ends import Publisher, Subscription, messages_of
+from anabranch._ends import Harvest, Publisher, Subscription, messages_of
+from anabranch.overlay.asking import Protocol
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import ClosedError, UsageError
@@ -213,6 +214,39 @@ class Peer:
             self._callers.add(caller)
             caller.start()
         return subscription
+
+    def request(
+        self,
+        topic: str,
+        payload: object = None,
+        *,
+        merge: str = "",
+        expects: object = None,
+        within: float = 30.0,
+        protocol: str | Protocol | None = None,
+        tau: float | None = None,
+    ) -> Harvest:
+        """Publish, and ask everybody who wants the topic for a reply: iterate, or `wait` for the result.
+
+        The options are those of `anabranch.Peer.request`.
+        """
+        inner = self._thread.call(
+            self._inner.request(
+                topic, payload, merge=merge, expects=expects, within=within, protocol=protocol, tau=tau
+            )
+        )
+        return Harvest(self._thread, inner)
+
+    def register_merge(
+        self,
+        name: str,
+        merge: Callable[[Any, Any], Any],
+        *,
+        lift: Callable[[Any], Any] | None = None,
+        finish: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """Make a merge of replies known to this peer; it is called in the thread of the peer's loop."""
+        self._thread.run(lambda: self._inner.register_merge(name, merge, lift=lift, finish=finish))
 
     def subscribers(self, topic: str) -> tuple[str, ...]:
         """The peers that want a topic and can be reached now, this one included."""

@@ -12,6 +12,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT_S = 40
 
 EXPECTED: dict[str, list[str]] = {
+    "acknowledged_command": [
+        "north: done",
+        "complete: False, declined: 1",
+        "missing: west, no answer in time",
+    ],
     "beacon_join": ["alice found bob", "we met"],
     "blocking_pubsub": ["jobs/1: sweep", "jobs/1: polish", "bob got 3 messages"],
     "callback": [
@@ -22,6 +27,11 @@ EXPECTED: dict[str, list[str]] = {
     "deadline_and_age": [
         r"within five seconds: in time after \d+\.\d+ ms",
         r"within a microsecond: late after \d+\.\d+ ms",
+    ],
+    "distributed_query": [
+        r"histogram: {18: 2, 24: 1} of 3, complete: True",
+        "mean: 20.0 of 3, complete: True",
+        r"span: \[18, 24\] of 3, complete: True",
     ],
     "hello": ["alice says {'text': 'hello'} on greetings/world"],
     "inspect_mesh": [
@@ -35,6 +45,10 @@ EXPECTED: dict[str, list[str]] = {
         "attached: handset > north > south",
         "north is closed",
         "moved: handset > south",
+    ],
+    "long_running_view": [
+        "so far: {'yes': 1}, outstanding: 1, complete: False",
+        r"in the end: \[\('no', 1\), \('yes', 1\)\], complete: True",
     ],
     "overflow_policies": [
         "drop_oldest kept 900 to 999, dropped 900",

@@ -1,4 +1,4 @@
-"""A random mesh whose peers ask and reply under faults, all drawn from a seed, and an oracle for what came."""
+"""A random mesh whose peers ask and reply under faults, drawn from a seed, and an oracle for what came."""
 
 import random
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.overlay.actions import (
     Action,
+    DeliveredRun,
     DeliverRequest,
     Harvested,
     HarvestOver,
@@ -83,9 +84,13 @@ class SimReplying:
         """The subscription that published replies come to."""
         self._inbox = subscription
 
-    def is_inbox(self, subscription: SubscriptionId) -> bool:
-        """Whether a delivery is a reply."""
-        return subscription == self._inbox
+    def takes(self, subscription: SubscriptionId, run: DeliveredRun, time: float) -> bool:
+        """Whether a delivery holds replies that were published to us."""
+        if subscription != self._inbox:
+            return False
+        for frame in run.payloads:
+            self._peer.node.arrived_aside(frame, self._peer.clock(time))  # type: ignore[arg-type]
+        return True
 
     def began(self, number: int, harvest: SimHarvest) -> None:
         """A request was made."""

@@ -328,9 +328,7 @@ class Shell:
         if self._on_record is not None:
             self._on_record(self.node.delivery_record(action.run))
         for number in action.subscriptions:
-            if self.replying.is_inbox(number):
-                for frame in action.run.payloads:
-                    self.node.arrived_aside(frame, self.clock(time))  # type: ignore[arg-type]
+            if self.replying.takes(number, action.run, time):
                 continue
             subscription = self.subscriptions[number]
             deliveries = self._ledger.deliver(subscription, action.run, time)

@@ -1,0 +1,246 @@
+"""Requests and replies over several hops in virtual time, and through trouble."""
+
+import os
+
+import pytest
+from reply_mesh import run_seed
+
+from anabranch.overlay.asking import Protocol
+from anabranch.overlay.config import Config
+from anabranch.overlay.errors import UsageError
+from anabranch.overlay.qos import Role
+from anabranch.transport.simulator import DECLINE, LATER, Conditions, SimAsked, Simulator
+
+SEEDS = int(os.environ.get("ANABRANCH_REPLY_SEEDS", "10"))
+BLOCK = 5
+
+
+def tree(**changes: object) -> Simulator:
+    """root > a, b; a > a1, a2; b > b1; every peer has two subscribers, and a client hangs on b1."""
+    sim = Simulator(1, default=Conditions(delay_s=0.01))
+    config = Config(neighbours_target=0).replace(**changes)
+    for name, seeds in (
+        ("root", ()),
+        ("a", ["root"]),
+        ("b", ["root"]),
+        ("a1", ["a"]),
+        ("a2", ["a"]),
+        ("b1", ["b"]),
+    ):
+        sim.add_peer(name, seeds=seeds, config=config)
+    sim.add_peer("client", seeds=["b1"], config=Config(role=Role.CLIENT))
+    for name in ("a", "b", "a1", "a2", "b1", "client"):
+        sim.subscribe(name, "q")
+        sim.subscribe(name, "q")
+    assert sim.run_until_true(sim.is_settled, 10)
+    return sim
+
+
+@pytest.mark.parametrize("origin", ["root", "client"])
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_every_subscriber_answers_once_and_the_end_is_known_without_a_time_out(
+    protocol: Protocol, origin: str
+) -> None:
+    sim = tree()
+    merge = "count" if protocol is Protocol.MERGE else ""
+    harvest = sim.request(origin, "q", protocol=protocol, merge=merge, tau_s=2.0)
+    sim.run_for(0.3)
+    result = harvest.result
+    assert result is not None
+    assert (result.complete, result.answered, result.missing, result.outstanding) == (True, 12, (), 0)
+    assert result.value == 12 if merge else len(result.value) == 12  # type: ignore[arg-type]
+    assert "asked_again" not in sim.counters()
+
+
+def test_merged_replies_reach_the_publisher_in_one_message_per_child() -> None:
+    sim = tree()
+    took: list[str] = []
+    replies = sim.peer("root").node._replies
+    take = replies.harvests.take
+
+    def noting(report, sender, now):  # type: ignore[no-untyped-def]
+        took.append(sender)
+        return take(report, sender, now)
+
+    replies.harvests.take = noting  # type: ignore[method-assign]
+    harvest = sim.request("root", "q", merge="histogram", protocol=Protocol.MERGE)
+    sim.run_for(1.0)
+    assert harvest.result is not None
+    assert harvest.result.value == dict.fromkeys(("a", "b", "a1", "a2", "b1", "client"), 2)
+    assert sorted(took) == ["a", "b"]
+
+
+def test_nobody_subscribed_is_an_immediate_explicit_result() -> None:
+    sim = tree()
+    harvest = sim.request("root", "nothing")
+    sim.run_for(0.0)
+    assert harvest.result is not None
+    assert (harvest.result.complete, harvest.result.asked, harvest.result.value) == (True, (), [])
+
+
+def test_a_subscriber_answers_once_and_values_of_another_type_are_refused() -> None:
+    sim = tree()
+    asked: list[SimAsked] = []
+    for name in ("b", "a1", "a2", "b1", "client"):
+        sim.respond(name, lambda _: 1)
+    sim.respond("a", lambda each: asked.append(each) or LATER)  # type: ignore[func-returns-value]
+    sim.request("root", "q", expects=[["int"]])
+    sim.run_for(0.2)
+    peer = sim.peer("a")
+    with pytest.raises(UsageError, match="type int"):
+        peer.answer(asked[0], "seven", sim.now)
+    assert peer.answer(asked[0], 7, sim.now)
+    with pytest.raises(UsageError, match="answered before"):
+        peer.answer(asked[0], 8, sim.now)
+
+
+def test_who_declines_is_counted_and_not_waited_for() -> None:
+    sim = tree()
+    sim.respond("a1", lambda _: DECLINE)
+    harvest = sim.request("root", "q", merge="count")
+    sim.run_for(0.3)
+    assert harvest.result is not None
+    assert (harvest.result.complete, harvest.result.answered, harvest.result.declined) == (True, 10, 2)
+
+
+@pytest.mark.parametrize("merge", ["", "count"])
+def test_at_its_deadline_the_best_partial_result_names_who_is_missing(merge: str) -> None:
+    sim = tree()
+    sim.respond("a2", lambda _: LATER)
+    harvest = sim.request("root", "q", merge=merge, within_s=1.0)
+    sim.run_for(1.01)
+    result = harvest.result
+    assert result is not None
+    assert not result.complete
+    assert result.answered == 10
+    assert [(each.site, each.where) for each in result.missing] == [("a2", "a>a2")]
+    assert "no answer in time" in result.missing[0].why
+
+
+def test_a_snapshot_shows_what_there_is_and_a_lower_bound_of_the_rest() -> None:
+    sim = tree()
+    asked: list[SimAsked] = []
+    sim.respond("a2", lambda each: asked.append(each) or LATER)  # type: ignore[func-returns-value]
+    harvest = sim.request("root", "q", merge="count")
+    sim.run_for(0.3)
+    sim.peer("root").snapshot(harvest, 0.5, sim.now)
+    sim.run_for(0.5)
+    (seen,) = harvest.snapshots
+    assert (seen.value, seen.complete, seen.outstanding) == (10, False, 2)
+    assert harvest.result is None
+    for each in asked:
+        sim.peer("a2").answer(each, 1, sim.now)
+    sim.run_for(0.3)
+    assert harvest.result is not None
+    assert (harvest.result.value, harvest.result.complete) == (12, True)
+
+
+def test_closing_frees_every_peer_on_the_way_and_later_answers_are_discarded() -> None:
+    sim = tree()
+    asked: list[SimAsked] = []
+    sim.respond("a2", lambda each: asked.append(each) or LATER)  # type: ignore[func-returns-value]
+    harvest = sim.request("root", "q", merge="count")
+    sim.run_for(0.3)
+    sim.peer("root").close_request(harvest, sim.now)
+    sim.run_for(0.1)
+    assert not sim.peer("a2").answer(asked[0], 1, sim.now)
+    assert sum(len(sim.peer(name).node._replies.tending) for name in ("a", "a2")) == 0
+    assert harvest.result is not None
+    assert not harvest.result.complete
+
+
+def test_the_publishers_crash_frees_the_state_everywhere() -> None:
+    sim = tree()
+    sim.respond("a2", lambda _: LATER)
+    sim.request("root", "q", within_s=3600.0)
+    sim.run_for(0.3)
+    assert len(sim.peer("a2").node._replies.tending) == 1
+    sim.crash("root")
+    sim.run_for(10.0)
+    assert all(len(peer.node._replies.tending) == 0 for peer in sim.running())
+
+
+def test_peers_with_and_without_state_share_a_tree() -> None:
+    sim = Simulator(2, default=Conditions(delay_s=0.01))
+    names = [f"p{number}" for number in range(6)]
+    for number, name in enumerate(names):
+        config = Config(neighbours_target=0, reply_state=number % 2 == 0)
+        sim.add_peer(name, seeds=names[number - 1 : number], config=config)
+        sim.subscribe(name, "q")
+    assert sim.run_until_true(sim.is_settled, 10)
+    harvest = sim.request("p0", "q", merge="count")
+    sim.run_for(0.5)
+    assert harvest.result is not None
+    assert (harvest.result.value, harvest.result.complete) == (6, True)
+
+
+def test_a_merge_that_a_peer_on_the_way_lacks_is_made_further_up() -> None:
+    sim = tree()
+    for name in ("root", "b"):
+        sim.peer(name).node.register_merge("longest", lambda x, y: max(x, y, key=len))
+    harvest = sim.request("root", "q", merge="longest")
+    sim.run_for(0.5)
+    assert harvest.result is not None
+    assert (harvest.result.value, harvest.result.complete, harvest.result.answered) == ("client", True, 12)
+
+
+def test_a_subscription_made_before_a_reply_is_in_effect_when_it_arrives() -> None:
+    sim = tree()
+    later = sim.peer("a2")
+    for source, target in (("a", "a2"), ("a2", "a")):
+        sim.set_conditions(source, target, Conditions(delay_s=0.01))
+    harvest = sim.request("root", "q")
+    asked: list[SimAsked] = []
+    sim.respond("a2", lambda each: asked.append(each) or LATER)  # type: ignore[func-returns-value]
+    sim.run_for(0.2)
+    lost = later.node._parts.telling._spreading._flood
+    later.node._parts.telling._spreading._flood = lambda *_: []  # type: ignore[method-assign]
+    fresh = sim.subscribe("a2", "news")
+    later.node._parts.telling._spreading._flood = lost  # type: ignore[method-assign]
+    for each in asked:
+        later.answer(each, 1, sim.now)
+    assert sim.run_until_true(lambda: harvest.result is not None, 1.0)
+    sim.publish("root", "news", b"x")
+    sim.run_for(0.2)
+    assert fresh.count == 1
+
+
+def test_a_relay_that_dies_costs_no_site_behind_it_its_reply() -> None:
+    sim = Simulator(3, default=Conditions(delay_s=0.01))
+    config = Config(neighbours_target=0)
+    for name, seeds in (
+        ("root", ()),
+        ("r1", ["root"]),
+        ("r2", ["root"]),
+        ("x", ["r1", "r2"]),
+        ("y", ["r1", "r2"]),
+    ):
+        sim.add_peer(name, seeds=seeds, config=config)
+    for name in ("r1", "x", "y"):
+        sim.subscribe(name, "q")
+    assert sim.run_until_true(sim.is_settled, 10)
+    asked: list[SimAsked] = []
+    for name in ("x", "y"):
+        sim.respond(name, lambda each: asked.append(each) or LATER)  # type: ignore[func-returns-value]
+    harvest = sim.request("root", "q", merge="collect")
+    sim.run_for(0.1)
+    sim.crash("r1", reset=True)
+    sim.run_for(0.01)
+    for each in asked:
+        sim.peer(each.site).answer(each, each.site, sim.now)
+    assert sim.run_until_true(lambda: harvest.result is not None, 2.0)
+    result = harvest.result
+    assert result is not None
+    assert result.value == [("x", "x"), ("y", "y")]
+    assert [each.site for each in result.missing] == ["r1"]
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, BLOCK))
+def test_results_are_the_truth_under_faults(first: int) -> None:
+    """ANABRANCH_REPLY_SEEDS=2000 runs more."""
+    ended = complete = 0
+    for seed in range(first, first + BLOCK):
+        requests, whole = run_seed(seed)
+        ended += requests
+        complete += whole
+    assert 0 < complete < ended
