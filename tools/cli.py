@@ -22,6 +22,7 @@ _COMMANDS = {
     "routes": ("anabranch.tools.commands.views:routes", "Show the routes that a running peer uses."),
     "sim": ("anabranch.tools.commands.sim:sim", "Run a mesh in virtual time."),
     "demo": ("anabranch.tools.demo.command:demo", "Run a local mesh that shows itself working."),
+    "analyze": ("anabranch.tools.analytics.command:analyze", "Say from logs what links and topics did."),
     "bench": ("anabranch.tools.bench.cli:bench_app", "Measure throughput, round trips and relaying."),
 }
 """Where each sub-command is, and its line in the help."""
