@@ -42,6 +42,7 @@ _decoders: dict[type, msgspec.msgpack.Decoder[object]] = {
 _runs_decoder = msgspec.msgpack.Decoder(list[Run])
 _value_decoder = msgspec.msgpack.Decoder()
 _links_decoder = msgspec.msgpack.Decoder(list[LinkEntry])
+_lists_decoder = msgspec.msgpack.Decoder(list[bytes])
 _interests_decoder = msgspec.msgpack.Decoder(list[str])
 _BROKEN = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 _CONTROL_KINDS: dict[Kind, type] = {
@@ -55,6 +56,7 @@ _CONTROL_KINDS: dict[Kind, type] = {
     Kind.CONGESTION: Congestion,
 }
 _SIGNING_DOMAIN = "anabranch-record-v1"
+_HELLO_DOMAIN = "anabranch-hello-v1"
 
 Control = Hello | Records | Digest | Want | Bye | Inspect | Report | Congestion
 
@@ -173,6 +175,12 @@ def decode_runs(frames: Sequence[Frame]) -> list[Run]:
         raise PeerError(DropReason.MALFORMED, f"body: {error}") from None
     if len(frames) == 1 and len(runs) == 1 and not runs[0].large:
         return runs
+    fill_large(runs, frames)
+    return runs
+
+
+def fill_large(runs: Sequence[Run], frames: Sequence[Frame]) -> None:
+    """Put the large payloads, which travelled as frames of their own, into their places."""
     unused = set(range(1, len(frames)))
     for run in runs:
         for index, frame_number, is_value in run.large:
@@ -181,7 +189,6 @@ def decode_runs(frames: Sequence[Frame]) -> list[Run]:
             unused.remove(frame_number)
             frame = frames[frame_number]
             run.payloads[index] = decode_value(frame) if is_value else bytes(frame)
-    return runs
 
 
 def encode_payload(payload: object) -> tuple[object, int]:
@@ -220,6 +227,13 @@ def signed_part(record: Record) -> bytes:
     )
 
 
+def hello_part(hello: Hello, binding: bytes, dialled: bool) -> bytes:
+    """The bytes a hello's proof covers: all it says, which end says it, and on which connection."""
+    return _encoder.encode(
+        (_HELLO_DOMAIN, dialled, binding, hello.peer, hello.epoch, hello.role, hello.instance)
+    )
+
+
 def encode_body(body: object) -> bytes:
     """The body of a record."""
     return _encoder.encode(body)
@@ -244,6 +258,14 @@ def decode_interests(body: bytes) -> list[str]:
 def decode_roles(body: bytes) -> RolesBody:
     """The body of a ROLES record."""
     return _decode(RolesBody, body)
+
+
+def decode_revocations(body: bytes) -> list[bytes]:
+    """The body of a REVOCATIONS record: lists as the authorities signed them."""
+    try:
+        return _lists_decoder.decode(body)
+    except _BROKEN as error:
+        raise PeerError(DropReason.MALFORMED, f"revocations: {error}") from None
 
 
 def decode_sites(body: bytes) -> dict[str, object]:

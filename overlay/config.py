@@ -12,7 +12,6 @@ _POSITIVE = (
     "probe_interval_s",
     "probe_fast_interval_s",
     "suspect_after_s",
-    "ack_delay_s",
     "hello_timeout_s",
     "dial_interval_s",
     "record_refresh_s",
@@ -85,9 +84,18 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A message that was put longer ago is not sent a second time."""
     ack_delay_s: float = 0.05
     """What arrives is acknowledged after this long at the latest, by bundles that leave anyway or by an
-    acknowledgement of its own. A link that owes one for much longer is avoided."""
+    acknowledgement of its own. A link that owes one for much longer is in trouble. 0, without `recovery`
+    only, switches acknowledgements off."""
     paths_max: int = 4
     """Paths at most for one receiver when a publisher asks for an availability."""
+
+    # Guarantees
+    confirm_limit_s: float = 30.0
+    """An acknowledged message is sent again for this long at most, until all its receivers confirmed it."""
+    unconfirmed_max_bytes: int = 4 * 1024 * 1024
+    """Per acknowledged publisher: with more unconfirmed, `put` waits."""
+    held_max_bytes: int = 16 * 1024 * 1024
+    """Of streams with a guarantee, what waits here for earlier messages; more is refused and sent again."""
 
     # Limits: every table and queue has one
     link_queue_max_bytes: int = 16 * 1024 * 1024
@@ -97,7 +105,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     links_opening_max: int = 64
     """Connections without one."""
     records_max: int = 40_000
-    """Records kept in all, of four kinds per peer."""
+    """Records kept in all, of some kinds per peer."""
     record_body_max_bytes: int = 256 * 1024
     """Largest body of one record: some thousand patterns."""
     patterns_max: int = 4096
@@ -132,6 +140,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f"down_after_s = {self.down_after_s}: must be larger than "
                 f"suspect_after_s = {self.suspect_after_s}"
             )
+        if self.recovery and not self.ack_delay_s:
+            raise UsageError("ack_delay_s = 0: must be positive, or set recovery to false")
         if self.record_lifetime_s <= self.record_refresh_s:
             raise UsageError(
                 f"record_lifetime_s = {self.record_lifetime_s}: must be larger than "
@@ -177,4 +187,5 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             spread_min_interval_s=10.0,
             search_interval_s=30.0,
             recovery=False,
+            ack_delay_s=0.0,
         ).replace(**changes)

@@ -15,8 +15,26 @@ class UsageError(AnabranchError):
     """What the caller passed cannot work; the text names the input and the fix."""
 
 
+class ExpressionError(UsageError):
+    """An expression that cannot be: `column` says where, counted from 1."""
+
+    def __init__(self, text: str, column: int, what: str) -> None:
+        shown = text if len(text) <= 80 else text[:77] + "..."
+        super().__init__(f"expression {shown!r}, column {column}: {what}")
+        self.column = column
+        self.what = what
+
+
 class ClosedError(AnabranchError):
     """The peer, publisher or subscription was closed (or its process forked)."""
+
+
+class LimitError(AnabranchError):
+    """A limit that was set is reached, and the overflow policy is not to wait."""
+
+
+class StoreError(AnabranchError):
+    """The store could not do what it was asked: nothing of it was done."""
 
 
 class PeerError(AnabranchError):
@@ -51,12 +69,17 @@ class DropReason(enum.StrEnum):
     """The source route names a next peer to which this peer has no link."""
     NO_SUBSCRIBER = "no_subscriber"
     """Arrived where nobody wants it (any more)."""
+    NOT_SELECTED = "not_selected"
+    """Addressed to other sites than this one is by now, or no filter here wants it."""
     QUEUE_FULL = "queue_full"
     """The link queue had no room: the neighbour takes less than it is sent."""
     SUBSCRIPTION_FULL = "subscription_full"
     """The application reads slower than messages arrive; its overflow policy chose this one."""
     SIGNATURE = "signature"
-    """A record whose signature does not hold."""
+    """A record, or a bundle that passed other peers, whose signature does not hold."""
+    UNTRUSTED = "untrusted"
+    """A hello without the proof of its name: no certificate of this mesh, an expired or revoked one, or one
+    that does not belong to the connection."""
     STALE = "stale"
     """A record older than the one already held, or past its lifetime."""
     TABLE_FULL = "table_full"

@@ -50,7 +50,7 @@ class Hops:
             return actions
         if arrived_to != queue.retained.acknowledged_to:
             actions += self.acknowledged(link, arrived_to, bits, now)
-        if ahead > 0:
+        if ahead > 0 and self._config.recovery:
             link.hole_until = now + 4 * link.estimate.delay_s + HOLE_SLACK_S
         if ahead > 0 or flags & Flag.ACK_SOON or queue.owed_bytes >= ACK_EVERY_BYTES:
             actions += self.acknowledge(link)
@@ -116,6 +116,8 @@ class Hops:
 
     def _resend(self, link: Link, lost: list[OutBundle]) -> list[Action]:
         again: list[Action] = []
+        if not self._config.recovery:
+            return again
         for bundle in lost:
             bundle.resent += 1
             if bundle.resent <= RESENDS_MAX:

@@ -70,8 +70,10 @@ class Stream:
         self.was_heard = False
         """Heard by the short way, which leaves its place in the table as it is."""
 
-    def offer(self, arrival: Arrival, now: float, hold_s: float, held_max: int) -> Verdict:
-        """Take a run that just arrived."""
+    def offer(
+        self, arrival: Arrival, now: float, hold_s: float, held_max: int, repair_s: float = 0.0
+    ) -> Verdict:
+        """Take a run that just arrived; after a change of route it may wait for `repair_s`."""
         end = arrival.first + arrival.count
         expected = self.next_sequence
         if arrival.first == expected and not self.held:
@@ -85,10 +87,11 @@ class Stream:
         fills = arrival.first <= expected
         is_new_route = arrival.generation != self.generation
         if not fills and (is_new_route or self.held or arrival.may_fill):
+            waits_for_repair = any(held.generation != self.generation for held in self.held)
             self.held.append(arrival)
             self.held.sort(key=lambda waiting: waiting.first)
-            hold_until = now + (hold_s if is_new_route else min(hold_s, arrival.patience_s))
-            if self.hold_until is None or hold_until < self.hold_until:
+            hold_until = now + (max(hold_s, repair_s) if is_new_route else min(hold_s, arrival.patience_s))
+            if self.hold_until is None or (hold_until < self.hold_until and not waits_for_repair):
                 self.hold_until = hold_until
             if len(self.held) > held_max:
                 self._release_all(verdict)
@@ -146,12 +149,13 @@ class Stream:
 class Streams:
     """All streams heard at this peer; the least recently heard goes when the table is full."""
 
-    def __init__(self, streams_max: int, held_max: int, hold_s: float) -> None:
+    def __init__(self, streams_max: int, held_max: int, hold_s: float, repair_s: float = 0.0) -> None:
         self._streams: dict[StreamKey, Stream] = {}
         self._holding: dict[StreamKey, float] = {}
         self._streams_max = streams_max
         self._held_max = held_max
         self._hold_s = hold_s
+        self._repair_s = repair_s
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -179,7 +183,7 @@ class Streams:
         if stream is None:
             stream = Stream(arrival.first, arrival.generation)
         self._streams[key] = stream
-        verdict = stream.offer(arrival, now, max(hold_s, self._hold_s), self._held_max)
+        verdict = stream.offer(arrival, now, max(hold_s, self._hold_s), self._held_max, self._repair_s)
         if len(self._streams) > self._streams_max:
             forgotten = self._forget_oldest()
             if forgotten:

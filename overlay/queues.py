@@ -34,6 +34,9 @@ RETAINED_MAX_BYTES = MOST_BYTES
 URGENT_MEMORY_S = 2.0
 """So long after an urgent bundle the window of bulk is kept small."""
 
+BULK_MEMORY_S = 1.0
+"""So long after a bundle without a deadline urgent ones ask for acknowledgements at once, for the window."""
+
 _NOTHING: deque[OutBundle] = deque()
 _ACK_SOON = int(Flag.ACK_SOON)
 _CLASS_BITS = 4
@@ -55,6 +58,7 @@ class LinkQueue:
     __slots__ = (
         "_bulk",
         "_bulk_bytes",
+        "_bulk_until",
         "_bytes_max",
         "_chosen",
         "_control",
@@ -85,6 +89,7 @@ class LinkQueue:
         self._window = Window()
         """How much bulk may be under way."""
         self._urgent_until = 0.0
+        self._bulk_until = 0.0
         self._now = 0.0
         """When `peek` was last called."""
         self._urgent_max = bytes_max - bytes_max // REST_SHARE
@@ -237,8 +242,11 @@ class LinkQueue:
     def _frames_of(self, bundle: OutBundle, now: float) -> list[Frame]:
         elapsed_us = int((now - bundle.started_at) * 1e6)
         arrived = self.arrived
+        if not bundle.deadline_us:
+            self._bulk_until = now + BULK_MEMORY_S
+        is_shared = now < self._urgent_until and now < self._bulk_until
         header = encode_bundle_header(
-            bundle.flags if now >= self._urgent_until else bundle.flags | _ACK_SOON,
+            bundle.flags | _ACK_SOON if is_shared else bundle.flags,
             self._hop_sequence,
             bundle.sequence,
             elapsed_us if elapsed_us > 0 else 0,

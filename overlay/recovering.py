@@ -43,6 +43,8 @@ class Recovery:
         self._topology = routes.topology
         self._counters = counters
         self._stamp: tuple[int, frozenset[str]] = (-1, frozenset())
+        self._number = 0
+        """How often the ground that detours are chosen on has changed."""
         self._graph: Graph = {}
         self._paths: dict[tuple[str, ...], dict[str, Path]] = {}
         self._detours: dict[tuple[str, bytes], Detour] = {}
@@ -121,6 +123,7 @@ class Recovery:
         stamp = (self._topology.version, bad)
         if stamp != self._stamp:
             self._stamp = stamp
+            self._number += 1
             self._paths.clear()
             self._detours.clear()
             graph = self._topology.graph()
@@ -150,9 +153,8 @@ class Recovery:
         paths = [aside.get(name) or back.get(name) for name in receivers]
         found = [path for path in paths if path is not None]
         unreached = tuple(name for name, path in zip(receivers, paths, strict=True) if path is None)
-        branches = encode_tree(
-            join_paths(found), tail.origin, tail.epoch, tail.generation, tail.via, tail.copies
-        )
+        generation = _apart(tail.generation, len(via), self._number)
+        branches = encode_tree(join_paths(found), tail.origin, tail.epoch, generation, tail.via, tail.copies)
         return Detour(branches, unreached)
 
     def _find_for_client(self, tail: Tail) -> Detour:
@@ -176,6 +178,12 @@ class Recovery:
             )
             del paths[self._identity.peer]
         return paths
+
+
+def _apart(generation: int, passed: int, number: int) -> int:
+    """The generation of a detour: another one than its route's, and than other detours of that route, for
+    what takes it may be overtaken or overtake. Below 0, as no origin's is."""
+    return -((abs(generation) % 2**32 << 24) + (passed << 16) + number % 2**16)
 
 
 def _receivers(peer: str, subtree: Subtree) -> tuple[str, ...]:

@@ -155,3 +155,36 @@ def test_links_that_die_one_after_another_cost_nothing_while_a_path_stands(seed:
         sim.at(at + 2, lambda link=link: sim.change(link[0], link[1], blackhole=False))  # type: ignore[misc]
     inbox = flow(sim, 35, source="a", sink="e")
     assert numbers(inbox) == list(range(3500))
+
+
+def test_what_two_relays_repair_one_after_the_other_is_waited_for() -> None:
+    """c-e and the way around it die together: c's repair runs into b-e, which b has to notice by itself."""
+    links = {"ac": 0.01, "ce": 0.01, "bc": 0.01, "be": 0.012, "ad": 0.01, "de": 0.02, "cd": 0.04}
+    sim = mesh(links)
+    for dying in ("ce", "be"):
+        sim.at(sim.now + 5, lambda link=dying: sim.change(*link, blackhole=True))  # type: ignore[misc]
+    inbox = flow(sim, 6, sink="e", deadline_s=0.05)
+    assert inbox.messages[0].path == ("a", "c", "e")
+    assert inbox.messages[-1].path == ("a", "d", "e")
+    assert any(len(message.path) > 4 for message in inbox.messages), "repaired twice"
+    assert numbers(inbox) == list(range(600))
+
+
+def test_acknowledgements_alone_show_a_dead_link_where_nothing_is_repaired() -> None:
+    sim = mesh(SQUARE, recovery=False)
+    died_at = sim.now + 5
+    sim.at(died_at, lambda: sim.change("a", "b", blackhole=True))
+    inbox = flow(sim, 6, deadline_s=0.05)
+    lost = 600 - inbox.count
+    assert 5 < lost < 30
+    assert sim.counters().get("rerouted", 0) == sim.counters().get("resent", 0) == 0
+
+
+def test_urgent_flows_alone_are_not_acknowledged_one_by_one() -> None:
+    quiet, busy = mesh({"ab": 0.01}), mesh({"ab": 0.01})
+    before = quiet.control_bytes()
+    quiet.run_for(15)
+    idle_bytes = quiet.control_bytes() - before
+    before = busy.control_bytes()
+    flow(busy, 10, sink="b", deadline_s=0.05)
+    assert (busy.control_bytes() - before - idle_bytes) / 10 < 20 * 18 + 200

@@ -11,6 +11,7 @@ from support_nodes import Driver, Mesh, below, links_record, on_the_wire, run, t
 from anabranch.overlay.actions import Deliver, SendBundle
 from anabranch.overlay.codec import Frame, encode_bundle_header, encode_echo, encode_runs, encode_tail
 from anabranch.overlay.config import Config
+from anabranch.overlay.delivering import REPAIR_HOLD_S
 from anabranch.overlay.headers import BUNDLE_HEADER, Tail
 from anabranch.overlay.identifiers import LinkId
 from anabranch.overlay.qos import Role
@@ -105,7 +106,7 @@ def test_after_a_change_of_route_messages_wait_for_earlier_ones_and_not_for_long
     driver.bundle(link(driver, "b"), tail("p", "b", generation=1), [run(1, first=1)])
     assert driver.delivered() == [1, 2]
     driver.bundle(link(driver, "d"), tail("p", "d", generation=3), [run(9, first=9)])
-    driver.after(STATIC.reorder_hold_s - 0.01)
+    driver.after(REPAIR_HOLD_S - 0.01)
     assert driver.delivered() == []
     driver.after(0.011)
     assert driver.delivered() == [9]

@@ -22,8 +22,14 @@ STEPS = st.lists(ARRIVALS | st.sampled_from([0.1, 0.3, 1.0]), max_size=50)
 class Model:
     """Feeds streams as the peer does and keeps the books: where did every message end?"""
 
-    def __init__(self, streams_max: int = 10, hold_s: float = HOLD_S, held_max: int = HELD_MAX) -> None:
-        self.streams = Streams(streams_max, held_max, hold_s)
+    def __init__(
+        self,
+        streams_max: int = 10,
+        hold_s: float = HOLD_S,
+        held_max: int = HELD_MAX,
+        repair_s: float = 0.0,
+    ) -> None:
+        self.streams = Streams(streams_max, held_max, hold_s, repair_s)
         self.now = 0.0
         self.offered = 0
         self.delivered: dict[tuple[str, int, int], list[int]] = {}
@@ -165,6 +171,22 @@ def test_what_must_arrive_soon_does_not_wait_as_long() -> None:
     model.wait(0.02)
     assert model.delivered[key] == [0, 2, 3]
     assert model.lost == 1
+
+
+def test_what_a_relay_may_still_repair_is_waited_for_longer_and_only_after_a_change_of_route() -> None:
+    model = Model(repair_s=3 * HOLD_S)
+    key = KEYS[0]
+    model.arrive(key, 0, generation=1)
+    model.arrive(key, 5, generation=2)
+    model.wait(2 * HOLD_S)
+    assert model.arrive(key, 2, generation=1, may_fill=True, patience_s=0.0) == [], "1 comes yet"
+    model.wait(HOLD_S / 2)
+    assert model.arrive(key, 1, generation=-3) == [1, 2]
+    model.wait(HOLD_S)
+    assert model.delivered[key] == [0, 1, 2, 5]
+    model.arrive(key, 7, generation=2, may_fill=True)
+    model.wait(HOLD_S)
+    assert model.delivered[key][-1] == 7
 
 
 def test_after_a_change_of_route_the_new_path_waits_for_the_old() -> None:
