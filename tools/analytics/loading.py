@@ -83,7 +83,9 @@ def judged(lines: DataFrame) -> DataFrame:
     text = F.coalesce(F.col(CORRUPT), F.to_json(F.struct(*known)))
     return (
         lines.withColumn("reason", reason)
-        .withColumn("text", F.when(F.col("reason").isNotNull(), F.substring(text, 1, 1000)))
+        .withColumn(
+            "text", F.when(F.col("reason").isNotNull(), F.make_valid_utf8(F.substring(text, 1, 1000)))
+        )
         .withColumn("kind", F.when(F.col("reason").isNotNull(), BAD).otherwise(F.col("kind")))
         .drop(CORRUPT)
     )
