@@ -21,6 +21,7 @@ from anabranch.overlay.asking import Protocol
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import ClosedError, UsageError
+from anabranch.overlay.profiles import Profile
 from anabranch.overlay.qos import Guarantee, Overflow
 from anabranch.transport import peer as asynchronous
 from anabranch.transport.assured import AssuredPublisher as AsyncAssured
@@ -56,6 +57,7 @@ class Peer:
         beacon: str | None = None,
         beacon_unicast: Sequence[str] = (),
         log_dir: str | Path | None = None,
+        profile: str | Path | Profile | None = None,
     ) -> None:
         self._prepare(
             asynchronous.Peer(
@@ -67,6 +69,7 @@ class Peer:
                 beacon=beacon,
                 beacon_unicast=beacon_unicast,
                 log_dir=log_dir,
+                profile=profile,
             )
         )
 
