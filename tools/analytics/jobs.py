@@ -91,7 +91,9 @@ def _topics(tables: "_Tables", logs: loading.Logs, slot_us: int, baseline_s: flo
     runs = tables.write("runs", mesh.runs(flows, counters, controls, spans))
     tables.write("variants", mesh.variants(runs))
     if "reply" in KINDS:
-        tables.write("requests", requests.requests(logs.records("reply")))
+        replies = logs.records("reply")
+        tables.write("requests", requests.requests(replies))
+        tables.write("request_topics", requests.request_topics(replies))
     base_us = None if baseline_s is None else int(baseline_s * 1e6)
     of_links = mesh.anomalies(tables.read("link_slots"), links.END, "delay_us", base_us)
     of_topics = mesh.anomalies(slots, topics.FLOW, "age_us", base_us)
