@@ -171,7 +171,9 @@ def _gather(directory: Path) -> None:
 
 def _duckdb_seconds(duckdb: Any, out: Path) -> float:
     """Percentiles per link, runs of lost probes, ages and deadlines per flow: over the same Parquet files."""
-    probes, deliveries = (f"read_parquet('{out}/records/kind={kind}/*.parquet')" for kind in ("probe", "delivery"))
+    probes, deliveries = (
+        f"read_parquet('{out}/records/kind={kind}/*.parquet')" for kind in ("probe", "delivery")
+    )
     begin = time.perf_counter()
     with duckdb.connect() as db:
         for query in (
