@@ -331,13 +331,11 @@ class Shell:
         if self._on_record is not None:
             self._on_record(self.node.delivery_record(action.run))
         for number in action.subscriptions:
-            if self.replying.takes(number, action.run, time):
-                continue
-            subscription = self.subscriptions[number]
-            deliveries = self._ledger.deliver(subscription, action.run, time)
-            callback = subscription.callback
-            if callback is not None:
-                self._calls += [(callback, delivery) for delivery in deliveries]
+            if not self.replying.takes(number, action.run, time):
+                subscription = self.subscriptions[number]
+                deliveries = self._ledger.deliver(subscription, action.run, time)
+                if (callback := subscription.callback) is not None:
+                    self._calls += [(callback, delivery) for delivery in deliveries]
 
     def _act(self, action: Action, time: float) -> None:
         if isinstance(action, Dial):
@@ -364,13 +362,11 @@ class Shell:
     # Inside
 
     def _take_queue(self, wire: Wire) -> None:
-        queue = self.node.queue(wire.source_link)
-        if queue is not None:
+        if (queue := self.node.queue(wire.source_link)) is not None:
             wire.queue = queue
 
     def _arm(self, time: float) -> None:
-        wanted = self.node.next_timeout()
-        if wanted is not None:
+        if (wanted := self.node.next_timeout()) is not None:
             due = wanted - self.clock_offset_s
             self._timer_at = due if due > time else time
             self._engine.at(self._timer_at, self.timer, self._timer_at)
