@@ -97,6 +97,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     held_max_bytes: int = 16 * 1024 * 1024
     """Of streams with a guarantee, what waits here for earlier messages; more is refused and sent again."""
 
+    store_max_bytes: int = 1024 * 1024 * 1024
+    """Messages in a peer's store; when it is full, `put` of a persistent publisher waits."""
+    store_retention_s: float = 7 * 86400.0
+    """Messages wait so long for a durable subscription that is away; 0: for ever."""
+
     # Limits: every table and queue has one
     link_queue_max_bytes: int = 16 * 1024 * 1024
     """Per link. Publishers are asked to pause from an eighth of it on; beyond it bundles are dropped."""

@@ -13,7 +13,9 @@ from anabranch.transport.publisher import Publisher
 
 if TYPE_CHECKING:
     from anabranch.transport.peer import Peer
+    from anabranch.transport.persistence import Persistence
     from anabranch.transport.shell import Shell
+    from anabranch.transport.store import Store
 
 BREATHE_EVERY = 64
 """After so many puts without a pause the event loop gets its turn."""
@@ -38,6 +40,15 @@ class AssuredPublisher(Publisher):
         self._asked_from = confirmations.stream.next_sequence
         self._receivers: dict[str, None] = {}
         self._seen_names: tuple[str, ...] = ()
+
+    @property
+    def receivers(self) -> tuple[str, ...]:
+        """The peers that must confirm what is put now; also those away that have durable subscriptions."""
+        self._gate.check()
+        stream = self._confirmations.stream
+        self._shell.node.refresh_receivers(stream, time.monotonic())
+        self._shell.turn()
+        return stream.names
 
     async def put(self, payload: object) -> Receipt:
         """Publish; the receipt tells who confirmed.
@@ -111,6 +122,51 @@ class AssuredPublisher(Publisher):
             self._receivers.update(dict.fromkeys(names))
 
 
+class PersistentPublisher(AssuredPublisher):
+    """Publishes to one topic; every message is in the peer's store before `put` returns."""
+
+    __slots__ = ("_store",)
+
+    def __init__(
+        self,
+        peer: "Peer",
+        shell: "Shell",
+        outlet: Outlet,
+        overflow: Overflow,
+        confirmations: Confirmations,
+        store: "Store",
+    ) -> None:
+        super().__init__(peer, shell, outlet, overflow, confirmations)
+        self._store = store
+
+    async def put(self, payload: object) -> Receipt:
+        """Write a message to the store, for good, and publish it.
+
+        Puts that run at the same time share one write to the disk. When the store is full it waits for
+        confirmations, or raises LimitError if the overflow policy is not `block`. StoreError: it could not be
+        written, and is not published.
+        """
+        payload, size = self._checked(payload)
+        store = self._store
+        while not store.has_room(size):
+            if self._overflow is not Overflow.BLOCK:
+                raise LimitError(
+                    f"the store holds {store.bytes} B: store_max_bytes = {store.bytes_max}; "
+                    "let durable subscriptions catch up, forget those that will not come back, or raise it"
+                )
+            await store.wait_for_room()
+            self._gate.check()
+        receipt = Receipt(self._confirmations)
+        await store.append(self._confirmations.stream.key, payload, size, receipt)
+        self._note_receivers()
+        return receipt
+
+    def put_nowait(self, payload: object) -> bool:
+        """Not with this guarantee: writing takes time."""
+        del payload
+        raise UsageError(f"put_nowait for {self.topic!r}: a persistent message is written first; await put()")
+
+
 def guarantee_of(value: "str | Guarantee") -> Guarantee:
     """A guarantee as people name it."""
     try:
@@ -119,10 +175,20 @@ def guarantee_of(value: "str | Guarantee") -> Guarantee:
         raise UsageError(f"guarantee = {value!r}: one of {', '.join(Guarantee)}") from None
 
 
-def open_publisher(
-    peer: "Peer", shell: "Shell", outlet: Outlet, overflow: Overflow, guarantee: Guarantee
+async def open_publisher(
+    peer: "Peer",
+    shell: "Shell",
+    outlet: Outlet,
+    overflow: Overflow,
+    guarantee: Guarantee,
+    persistence: "Persistence | None",
 ) -> Publisher:
     """The publisher for an outlet that was just opened."""
+    if guarantee is Guarantee.PERSISTENT:
+        assert persistence is not None
+        kept = await persistence.stream(outlet)
+        confirmations = shell.assurances.confirmations(kept)
+        return PersistentPublisher(peer, shell, outlet, overflow, confirmations, persistence.store)
     if guarantee is Guarantee.BEST_EFFORT:
         return Publisher(peer, shell, outlet, overflow)
     stream = shell.node.acknowledge(outlet, time.monotonic())

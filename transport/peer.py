@@ -23,7 +23,9 @@ from anabranch.overlay.qos import Demand, Guarantee, Overflow, Role
 from anabranch.transport.assured import guarantee_of, open_publisher
 from anabranch.transport.beacons import Beacon
 from anabranch.transport.endpoints import advertisable, dialable, texts
+from anabranch.transport.hosting import PeerHost
 from anabranch.transport.logwriter import LogWriter
+from anabranch.transport.persistence import Persistence
 from anabranch.transport.publisher import Publisher
 from anabranch.transport.shell import Shell
 from anabranch.transport.subscription import QUEUE_MAX, Callback, Subscription
@@ -45,6 +47,7 @@ class Peer:
     `beacon`: a UDP multicast group (`udp://239.192.7.40:7400`) to find neighbours by, `beacon_unicast` the
     hosts to ask where multicast does not reach.
     `log_dir`: where to write probe, link, route and delivery records; None writes none.
+    `store_dir`: where to keep what persistent publishers put and how far durable subscriptions are.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Peer:
         beacon: str | None = None,
         beacon_unicast: Sequence[str] = (),
         log_dir: str | Path | None = None,
+        store_dir: str | Path | None = None,
     ) -> None:
         self.name = PeerId.parse(name)
         self.config = config or Config()
@@ -74,6 +78,8 @@ class Peer:
         self._beacon_group = beacon or ""
         self._beacon_unicast = list(beacon_unicast)
         self._log_dir = Path(log_dir) if log_dir is not None else None
+        self._store_dir = Path(store_dir) if store_dir is not None else None
+        self._persistence: Persistence | None = None
         if self.config.role is Role.CLIENT and (self._listen or not (self._join or beacon)):
             raise UsageError(f"client {name!r}: a light client takes join= addresses and does not listen")
         self._shell: Shell | None = None
@@ -100,9 +106,6 @@ class Peer:
             raise UsageError(f"peer {self.name} was opened before: make a new Peer")
         self._was_opened = True
         epoch = time.time_ns() // 1000
-        if self._log_dir is not None:
-            offset_us = epoch - int(time.monotonic() * 1e6)
-            self._writer = LogWriter(self._log_dir, str(self.name), wall_offset_us=offset_us)
         node = Node(
             self.name,
             self.config,
@@ -112,12 +115,19 @@ class Peer:
             addresses=(),
         )
         self._node = node
+        if self._store_dir is not None:
+            self._persistence = await Persistence.open(self._store_dir, node)
+        if self._log_dir is not None:
+            offset_us = epoch - int(time.monotonic() * 1e6)
+            self._writer = LogWriter(self._log_dir, str(self.name), wall_offset_us=offset_us)
         write = self._writer.write if self._writer is not None else None
         shell = self._shell = Shell(node, self._deliver, self._notify, write, self._subscriptions)
         try:
             self.addresses = shell.listen(self._listen)
             node.set_addresses(self._advertise or advertisable(self.addresses))
             shell.start()
+            if self._persistence is not None:
+                self._persistence.start(shell)
             if self._beacon_group:
                 self._beacon = self._make_beacon(node)
                 await self._beacon.start()
@@ -133,6 +143,8 @@ class Peer:
         if self._beacon is not None:
             await self._beacon.close()
         await shell.close(CLOSE_DEADLINE_S)
+        if self._persistence is not None:
+            await self._persistence.close()
         for subscription in list(self._subscriptions.values()):
             subscription.close()
         if self._writer is not None:
@@ -158,6 +170,7 @@ class Peer:
         `overflow`: `block` makes `put` wait while a link on the way has no room but makes progress;
         otherwise it never waits, and what finds no room is dropped and counted (`dropped.queue_full`).
         `guarantee`: `acknowledged` sends again until each receiver confirmed; it makes an `AssuredPublisher`.
+        `persistent` also writes each message to the peer's store (`store_dir`) before `put` returns.
         """
         shell = self._running()
         if deadline is not None and not 0 < deadline < 4000:
@@ -165,9 +178,11 @@ class Peer:
         if availability is not None and not 0 < availability < 1:
             raise UsageError(f"availability = {availability}: a share above 0 and below 1, such as 0.9999")
         promise = guarantee_of(guarantee)
+        if promise is Guarantee.PERSISTENT:
+            self._persistent(f"guarantee = 'persistent' for {topic!r}")
         demand = Demand(deadline or 0.0, availability or 0.0)
         outlet = shell.node.open_publisher(topic, time.monotonic(), demand)
-        return open_publisher(self, shell, outlet, _overflow(overflow), promise)
+        return await open_publisher(self, shell, outlet, _overflow(overflow), promise, self._persistence)
 
     async def put(self, topic: str, payload: object) -> None:
         """Publish once. For a topic that is published to often, keep a `publisher`."""
@@ -185,6 +200,8 @@ class Peer:
         callback: Callback | None = None,
         queue_max: int = QUEUE_MAX,
         overflow: str | Overflow = Overflow.DROP_OLDEST,
+        durable: str | None = None,
+        auto_accept: bool = True,
     ) -> Subscription:
         """Want every topic that matches (`*` one level, `**` any number).
 
@@ -192,20 +209,36 @@ class Peer:
         holds `queue_max` messages; then `drop_oldest`, `drop_newest`, or `block`: publishers that block
         are asked to pause, and this peer stops reading as long as the application goes on taking messages;
         once it takes none for 0.3 s, what comes beyond twice the queue is dropped, the newest first.
+
+        `durable`: a name under which it outlives this process: messages of persistent publishers wait for
+        it, and each is accepted once: by asking for the next, or only by `await message.accept()` if
+        `auto_accept` is False.
         """
         shell = self._running()
         policy = _overflow(overflow)
         check_pattern(pattern)
-        subscription_id = shell.node.subscribe(pattern, time.monotonic())
-        host = _Host(self._subscriptions, shell)
-        try:
-            subscription = Subscription(host, subscription_id, pattern, queue_max, policy, callback)
-        except UsageError:
-            shell.node.unsubscribe(subscription_id, time.monotonic())
-            raise
-        self._subscriptions[subscription_id] = subscription
+        host = PeerHost(self._subscriptions, shell)
+        if durable is not None:
+            persistence = self._persistent(f"durable = {durable!r}")
+            subscription: Subscription = persistence.subscription(
+                host, pattern, queue_max, callback, durable, auto_accept
+            )
+            number = subscription.id
+        else:
+            number = shell.node.subscribe(pattern, time.monotonic())
+            try:
+                subscription = Subscription(host, number, pattern, queue_max, policy, callback)
+            except UsageError:
+                shell.node.unsubscribe(number, time.monotonic())
+                raise
+        self._subscriptions[number] = subscription
         shell.turn()
         return subscription
+
+    async def forget_durable(self, name: str) -> None:
+        """End a durable subscription for good: publishers keep nothing for it any more."""
+        self._running()
+        await self._persistent(f"durable = {name!r}").forget_durable(name)
 
     def subscribers(self, topic: str) -> tuple[str, ...]:
         """The peers that want a topic and can be reached now, this one included."""
@@ -288,6 +321,11 @@ class Peer:
         self._shell.gate.check()
         return self._shell
 
+    def _persistent(self, what: str) -> Persistence:
+        if self._persistence is None:
+            raise UsageError(f"{what}: peer {self.name} has no store; give it one with store_dir=DIRECTORY")
+        return self._persistence
+
     def _deliver(self, action: Deliver) -> None:
         for subscription_id in action.subscriptions:
             subscription = self._subscriptions.get(subscription_id)
@@ -325,31 +363,6 @@ class Peer:
         )
 
 
-class _Host:
-    """What a subscription needs of its peer (see `subscription.Host`)."""
-
-    def __init__(self, subscriptions: dict[SubscriptionId, Subscription], shell: Shell) -> None:
-        self.counters = shell.node.counters
-        self._subscriptions = subscriptions
-        self._shell = shell
-        self._wiring = shell.wiring
-
-    def forget_subscription(self, subscription: SubscriptionId) -> None:
-        if self._subscriptions.pop(subscription, None) is not None and not self._shell.gate.shut:
-            self._shell.node.unsubscribe(subscription, time.monotonic())
-            self._shell.turn()
-
-    def pause_reading(self, seconds: float) -> None:
-        self._wiring.pause_reading(self, seconds)
-
-    def resume_reading(self) -> None:
-        self._wiring.resume_reading(self)
-
-    def application_backlog(self, path: tuple[str, ...], backlog_s: float) -> None:
-        self._shell.node.application_backlog(path, backlog_s, time.monotonic())
-        self._shell.turn_soon()
-
-
 class Client(Peer):
     """A light client: the API of a peer without routing duties.
 
@@ -357,8 +370,16 @@ class Client(Peer):
     when that peer is gone.
     """
 
-    def __init__(self, name: str, *, join: str | Sequence[str], config: Config | None = None) -> None:
-        super().__init__(name, join=join, config=(config or Config()).replace(role=Role.CLIENT))
+    def __init__(
+        self,
+        name: str,
+        *,
+        join: str | Sequence[str],
+        config: Config | None = None,
+        store_dir: str | Path | None = None,
+    ) -> None:
+        config = (config or Config()).replace(role=Role.CLIENT)
+        super().__init__(name, join=join, config=config, store_dir=store_dir)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from anabranch.overlay.qos import Guarantee, Overflow, Variant
     from anabranch.transport.assured import AssuredPublisher
     from anabranch.transport.confirmations import Outcome, Receipt
+    from anabranch.transport.durable import DurableMessage, DurableSubscription
     from anabranch.transport.message import Message
     from anabranch.transport.peer import Client, Peer
     from anabranch.transport.publisher import Publisher
@@ -28,6 +29,8 @@ _HOMES = {
     "Client": "anabranch.transport.peer",
     "ClosedError": "anabranch.overlay.errors",
     "Config": "anabranch.overlay.config",
+    "DurableMessage": "anabranch.transport.durable",
+    "DurableSubscription": "anabranch.transport.durable",
     "Guarantee": "anabranch.overlay.qos",
     "LimitError": "anabranch.overlay.errors",
     "Message": "anabranch.transport.message",
@@ -48,6 +51,8 @@ __all__ = [
     "Client",
     "ClosedError",
     "Config",
+    "DurableMessage",
+    "DurableSubscription",
     "Guarantee",
     "LimitError",
     "Message",

@@ -14,7 +14,7 @@ from typing import Self
 
 import structlog
 
-from anabranch._assured import AssuredPublisher, Receipt
+from anabranch._assured import AssuredPublisher, DurableSubscription, Receipt
 from anabranch._crossing import Handover, Intake, LoopThread
 from anabranch._ends import Publisher, Subscription, messages_of
 from anabranch.overlay.config import Config
@@ -30,7 +30,15 @@ from anabranch.transport.subscription import Subscription as AsyncSubscription
 CALLBACK_DEADLINE_S = 2.0
 """How long `close` waits for a callback that is running."""
 
-__all__ = ["AssuredPublisher", "Client", "Peer", "Publisher", "Receipt", "Subscription"]
+__all__ = [
+    "AssuredPublisher",
+    "Client",
+    "DurableSubscription",
+    "Peer",
+    "Publisher",
+    "Receipt",
+    "Subscription",
+]
 
 log = structlog.get_logger("anabranch")
 
@@ -55,6 +63,7 @@ class Peer:
         beacon: str | None = None,
         beacon_unicast: Sequence[str] = (),
         log_dir: str | Path | None = None,
+        store_dir: str | Path | None = None,
     ) -> None:
         self._prepare(
             asynchronous.Peer(
@@ -66,6 +75,7 @@ class Peer:
                 beacon=beacon,
                 beacon_unicast=beacon_unicast,
                 log_dir=log_dir,
+                store_dir=store_dir,
             )
         )
 
@@ -173,6 +183,8 @@ class Peer:
         callback: Callable[[Message], None] | None = None,
         queue_max: int = QUEUE_MAX,
         overflow: str | Overflow = Overflow.DROP_OLDEST,
+        durable: str | None = None,
+        auto_accept: bool = True,
     ) -> Subscription:
         """Want every topic that matches (`*` one level, `**` any number).
 
@@ -180,16 +192,25 @@ class Peer:
         it may block, and may call anything here. What it raises is logged and counted (`callback_errors`).
         Without one, iterate. The queue holds `queue_max` messages, then `overflow` decides; up to 4096
         further messages have been handed over to the reading thread.
+
+        With `durable` it is a `DurableSubscription`, for one reader, without a callback.
         """
         if inspect.iscoroutinefunction(callback):
             raise UsageError(
                 f"callback {callback!r} is a coroutine function: use a plain one, or anabranch.Peer"
             )
 
+        if durable is not None and callback is not None:
+            raise UsageError(f"durable = {durable!r} with a callback: read from the subscription instead")
+
         def subscribe() -> AsyncSubscription:
-            return self._inner.subscribe(pattern, queue_max=queue_max, overflow=overflow)
+            return self._inner.subscribe(
+                pattern, queue_max=queue_max, overflow=overflow, durable=durable, auto_accept=auto_accept
+            )
 
         inner = self._thread.run(subscribe)
+        if durable is not None:
+            return DurableSubscription(self._thread, inner)
         intake = Intake(self._thread, inner)
         self._intakes.add(intake)
         caller: threading.Thread | None = None
@@ -213,6 +234,10 @@ class Peer:
             self._callers.add(caller)
             caller.start()
         return subscription
+
+    def forget_durable(self, name: str) -> None:
+        """End a durable subscription for good: publishers keep nothing for it any more."""
+        self._thread.call(self._inner.forget_durable(name))
 
     def subscribers(self, topic: str) -> tuple[str, ...]:
         """The peers that want a topic and can be reached now, this one included."""
@@ -295,8 +320,15 @@ class Peer:
 class Client(Peer):
     """A light client in blocking form; the arguments are those of `anabranch.Client`."""
 
-    def __init__(self, name: str, *, join: str | Sequence[str], config: Config | None = None) -> None:
-        self._prepare(asynchronous.Client(name, join=join, config=config))
+    def __init__(
+        self,
+        name: str,
+        *,
+        join: str | Sequence[str],
+        config: Config | None = None,
+        store_dir: str | Path | None = None,
+    ) -> None:
+        self._prepare(asynchronous.Client(name, join=join, config=config, store_dir=store_dir))
 
 
 def _join(caller: threading.Thread) -> None:
