@@ -89,7 +89,7 @@ class Shell:
         self._timer_at = inf
         self._clock = clock_offset_s
         self._backlog: list[tuple[Handler, Any, Any]] = []
-        self._held: list[Wire] = []
+        self._held: dict[Wire, None] = {}
         """Wires whose queue waits for an acknowledgement."""
         self._calls: list[tuple[Callable[[Delivery], None], Delivery]] = []
         self.node = self.new_node()
@@ -204,15 +204,19 @@ class Shell:
         self.turn(time)
 
     def pump(self, time: float, wire: Wire, _: None = None) -> None:
-        """Send what the wire takes now."""
+        """A look at the queue was scheduled for now."""
         wire.pumping = False
+        self._pump(time, wire)
+
+    def _pump(self, time: float, wire: Wire) -> None:
+        """Send what the wire takes now."""
         queue = wire.queue
         local = self.clock(time)
         while wire.unread <= UNREAD_MAX_BYTES:
             frames = queue.peek(local)
             if frames is None:
                 if queue:
-                    self._held.append(wire)
+                    self._held[wire] = None
                 else:
                     self.node.link_backlog(wire.source_link, 0.0)
                 return
@@ -243,9 +247,9 @@ class Shell:
                     self._act(action, time)
             actions = node.take_actions()
         if self._held:
-            held, self._held = self._held, []
+            held, self._held = self._held, {}
             for wire in held:
-                self.pump(time, wire)
+                self._pump(time, wire)
         wanted = node.next_timeout()
         if wanted is not None and wanted - self.clock_offset_s < self._timer_at:
             self._arm(time)
@@ -264,7 +268,7 @@ class Shell:
         if wire.is_plain and not wire.unread and not wire.queue:
             self._send(wire, [frame], time)
         elif wire.queue.put_control(frame):
-            self.pump(time, wire)
+            self._pump(time, wire)
         else:
             self.node.counters.drop(DropReason.QUEUE_FULL)
 
@@ -281,13 +285,13 @@ class Shell:
             self.node.counters.drop(DropReason.QUEUE_FULL, bundle.messages or 1)
         elif queue.bytes > self._high_water and wire.conditions.rate_bytes_s is not None:
             self.node.link_backlog(link, queue.bytes / wire.conditions.rate_bytes_s)
-            self.pump(time, wire)
+            self._pump(time, wire)
         elif len(queue) > 1 or wire.unread or wire.free_at > time:
-            self.pump(time, wire)
+            self._pump(time, wire)
         else:
             frames = queue.peek(self.clock(time))
             if frames is None:
-                self._held.append(wire)
+                self._held[wire] = None
                 return
             queue.advance()
             self._send(wire, frames, time)
