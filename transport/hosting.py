@@ -17,16 +17,20 @@ class PeerHost:
         self._wiring = shell.wiring
 
     def forget_subscription(self, subscription: SubscriptionId) -> None:
+        """It was closed."""
         if self._subscriptions.pop(subscription, None) is not None and not self._shell.gate.shut:
             self._shell.node.unsubscribe(subscription, time.monotonic())
             self._shell.turn()
 
     def pause_reading(self, seconds: float) -> None:
+        """Leave arriving messages in the sockets for a while."""
         self._wiring.pause_reading(self, seconds)
 
     def resume_reading(self) -> None:
+        """Read again."""
         self._wiring.resume_reading(self)
 
     def application_backlog(self, path: tuple[str, ...], backlog_s: float) -> None:
+        """The application will take this long for what came over this path."""
         self._shell.node.application_backlog(path, backlog_s, time.monotonic())
         self._shell.turn_soon()

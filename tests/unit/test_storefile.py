@@ -88,7 +88,8 @@ def look(path: Path, whole: Content, harm: str) -> bool:
 def places(size: int, count: int, seed: int) -> list[int]:
     if LONG or size <= count:
         return list(range(size))
-    return sorted({*random.Random(seed).sample(range(size), count), 0, 18, 19, 28, 100, size - 1})
+    special = {place for place in (0, 18, 19, 28, 100, size - 1) if place < size}
+    return sorted(special.union(random.Random(seed).sample(range(size), count)))
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", ".witness"])
@@ -101,7 +102,7 @@ def test_flipped_bits_are_noticed_or_harmless(
         pytest.skip("no such file")
     size = Path(f"{source}{suffix}").stat().st_size
     noticed = 0
-    for place in places(size, 25, 1):
+    for place in places(size, 12, 1):
         folder = tmp_path / str(place)
         folder.mkdir()
         path = folder / "a.store"
@@ -123,7 +124,7 @@ def test_a_lost_end_is_noticed(victim: tuple[Path, Content], suffix: str, tmp_pa
     if not Path(f"{source}{suffix}").exists():
         pytest.skip("no such file")
     size = Path(f"{source}{suffix}").stat().st_size
-    for length in places(size, 25, 2):
+    for length in places(size, 12, 2):
         folder = tmp_path / str(length)
         folder.mkdir()
         path = folder / "a.store"
