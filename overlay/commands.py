@@ -25,6 +25,8 @@ class Commands(GuaranteeCommands):
     def __init__(self, parts: Parts) -> None:
         self.peer = parts.identity.peer
         self.config: Config = parts.config
+        for rule in parts.config.topics:
+            check_pattern(rule.pattern)
         self._parts = parts
         self._duties = Duties(parts)
         self._actions: list[Action] = []

@@ -19,8 +19,8 @@ from anabranch.overlay.errors import ClosedError, UsageError
 from anabranch.overlay.identifiers import PeerId, SubscriptionId
 from anabranch.overlay.node import Node
 from anabranch.overlay.patterns import check_pattern, check_topic
-from anabranch.overlay.qos import Demand, Guarantee, Overflow, Role
-from anabranch.transport.assured import guarantee_of, open_publisher
+from anabranch.overlay.qos import Guarantee, Overflow, Role
+from anabranch.transport.assured import demand_of, open_publisher, terms_of
 from anabranch.transport.beacons import Beacon
 from anabranch.transport.endpoints import advertisable, dialable, texts
 from anabranch.transport.hosting import PeerHost
@@ -29,6 +29,7 @@ from anabranch.transport.persistence import Persistence
 from anabranch.transport.publisher import Publisher
 from anabranch.transport.shell import Shell
 from anabranch.transport.subscription import QUEUE_MAX, Callback, Subscription
+from anabranch.transport.watched import OnMissed, make_subscription
 
 CLOSE_DEADLINE_S = 2.0
 TOPIC_PUBLISHERS_MAX = 256
@@ -158,7 +159,8 @@ class Peer:
         deadline: float | None = None,
         availability: float | None = None,
         overflow: str | Overflow = Overflow.BLOCK,
-        guarantee: str | Guarantee = Guarantee.BEST_EFFORT,
+        guarantee: str | Guarantee | None = None,
+        rate_max: float | None = None,
     ) -> Publisher:
         """A publisher of one topic.
 
@@ -171,18 +173,16 @@ class Peer:
         otherwise it never waits, and what finds no room is dropped and counted (`dropped.queue_full`).
         `guarantee`: `acknowledged` sends again until each receiver confirmed; it makes an `AssuredPublisher`.
         `persistent` also writes each message to the peer's store (`store_dir`) before `put` returns.
+        `rate_max`: messages per second; the rest waits, or is dropped if not `block`; see `Config.topics`.
         """
         shell = self._running()
-        if deadline is not None and not 0 < deadline < 4000:
-            raise UsageError(f"deadline = {deadline}: seconds, above 0 and below 4000")
-        if availability is not None and not 0 < availability < 1:
-            raise UsageError(f"availability = {availability}: a share above 0 and below 1, such as 0.9999")
-        promise = guarantee_of(guarantee)
+        demand = demand_of(deadline, availability)
+        promise, rate = terms_of(self.config.topics, topic, guarantee, rate_max)
         if promise is Guarantee.PERSISTENT:
             self._persistent(f"guarantee = 'persistent' for {topic!r}")
-        demand = Demand(deadline or 0.0, availability or 0.0)
         outlet = shell.node.open_publisher(topic, time.monotonic(), demand)
-        return await open_publisher(self, shell, outlet, _overflow(overflow), promise, self._persistence)
+        terms = (_overflow(overflow), promise, rate, self._persistence)
+        return await open_publisher(self, shell, outlet, *terms)
 
     async def put(self, topic: str, payload: object) -> None:
         """Publish once. For a topic that is published to often, keep a `publisher`."""
@@ -202,6 +202,8 @@ class Peer:
         overflow: str | Overflow = Overflow.DROP_OLDEST,
         durable: str | None = None,
         auto_accept: bool = True,
+        on_missed: OnMissed | None = None,
+        silence: float | None = None,
     ) -> Subscription:
         """Want every topic that matches (`*` one level, `**` any number).
 
@@ -213,12 +215,15 @@ class Peer:
         `durable`: a name under which it outlives this process: messages of persistent publishers wait for
         it, and each is accepted once: by asking for the next, or only by `await message.accept()` if
         `auto_accept` is False.
+        `on_missed` is called with a `Missed` for late messages, gaps, and each `silence` seconds without any.
         """
         shell = self._running()
         policy = _overflow(overflow)
         check_pattern(pattern)
         host = PeerHost(self._subscriptions, shell)
         if durable is not None:
+            if on_missed is not None or silence is not None:
+                raise UsageError(f"on_missed with durable = {durable!r}: nothing is missed there; it waits")
             persistence = self._persistent(f"durable = {durable!r}")
             subscription: Subscription = persistence.subscription(
                 host, pattern, queue_max, callback, durable, auto_accept
@@ -227,7 +232,9 @@ class Peer:
         else:
             number = shell.node.subscribe(pattern, time.monotonic())
             try:
-                subscription = Subscription(host, number, pattern, queue_max, policy, callback)
+                subscription = make_subscription(
+                    host, number, pattern, queue_max, policy, callback, on_missed, silence
+                )
             except UsageError:
                 shell.node.unsubscribe(number, time.monotonic())
                 raise

@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from anabranch.overlay.config import Config
+    from anabranch.overlay.config import Config, TopicRule
     from anabranch.overlay.errors import AnabranchError, ClosedError, LimitError, StoreError, UsageError
+    from anabranch.overlay.missing import Missed
     from anabranch.overlay.qos import Guarantee, Overflow, Variant
     from anabranch.transport.assured import AssuredPublisher
     from anabranch.transport.confirmations import Outcome, Receipt
@@ -34,6 +35,7 @@ _HOMES = {
     "Guarantee": "anabranch.overlay.qos",
     "LimitError": "anabranch.overlay.errors",
     "Message": "anabranch.transport.message",
+    "Missed": "anabranch.overlay.missing",
     "Outcome": "anabranch.transport.confirmations",
     "Overflow": "anabranch.overlay.qos",
     "Peer": "anabranch.transport.peer",
@@ -41,6 +43,7 @@ _HOMES = {
     "Receipt": "anabranch.transport.confirmations",
     "StoreError": "anabranch.overlay.errors",
     "Subscription": "anabranch.transport.subscription",
+    "TopicRule": "anabranch.overlay.config",
     "UsageError": "anabranch.overlay.errors",
     "Variant": "anabranch.overlay.qos",
 }
@@ -56,6 +59,7 @@ __all__ = [
     "Guarantee",
     "LimitError",
     "Message",
+    "Missed",
     "Outcome",
     "Overflow",
     "Peer",
@@ -63,6 +67,7 @@ __all__ = [
     "Receipt",
     "StoreError",
     "Subscription",
+    "TopicRule",
     "UsageError",
     "Variant",
 ]

@@ -26,6 +26,7 @@ from anabranch.transport.assured import AssuredPublisher as AsyncAssured
 from anabranch.transport.message import Message
 from anabranch.transport.subscription import QUEUE_MAX
 from anabranch.transport.subscription import Subscription as AsyncSubscription
+from anabranch.transport.watched import OnMissed
 
 CALLBACK_DEADLINE_S = 2.0
 """How long `close` waits for a callback that is running."""
@@ -133,7 +134,8 @@ class Peer:
         deadline: float | None = None,
         availability: float | None = None,
         overflow: str | Overflow = Overflow.BLOCK,
-        guarantee: str | Guarantee = Guarantee.BEST_EFFORT,
+        guarantee: str | Guarantee | None = None,
+        rate_max: float | None = None,
     ) -> Publisher:
         """A publisher of one topic; `Publisher.put` tells what `overflow` means here.
 
@@ -141,7 +143,12 @@ class Peer:
         """
         inner = self._thread.call(
             self._inner.publisher(
-                topic, deadline=deadline, availability=availability, overflow=overflow, guarantee=guarantee
+                topic,
+                deadline=deadline,
+                availability=availability,
+                overflow=overflow,
+                guarantee=guarantee,
+                rate_max=rate_max,
             )
         )
         if isinstance(inner, AsyncAssured):
@@ -185,6 +192,8 @@ class Peer:
         overflow: str | Overflow = Overflow.DROP_OLDEST,
         durable: str | None = None,
         auto_accept: bool = True,
+        on_missed: OnMissed | None = None,
+        silence: float | None = None,
     ) -> Subscription:
         """Want every topic that matches (`*` one level, `**` any number).
 
@@ -193,6 +202,7 @@ class Peer:
         Without one, iterate. The queue holds `queue_max` messages, then `overflow` decides; up to 4096
         further messages have been handed over to the reading thread.
 
+        `on_missed` is called in the peer's own thread: it must not block, nor call anything here.
         With `durable` it is a `DurableSubscription`, for one reader, without a callback.
         """
         if inspect.iscoroutinefunction(callback):
@@ -205,7 +215,13 @@ class Peer:
 
         def subscribe() -> AsyncSubscription:
             return self._inner.subscribe(
-                pattern, queue_max=queue_max, overflow=overflow, durable=durable, auto_accept=auto_accept
+                pattern,
+                queue_max=queue_max,
+                overflow=overflow,
+                durable=durable,
+                auto_accept=auto_accept,
+                on_missed=on_missed,
+                silence=silence,
             )
 
         inner = self._thread.run(subscribe)
