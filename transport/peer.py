@@ -19,13 +19,15 @@ from anabranch.overlay.errors import ClosedError, UsageError
 from anabranch.overlay.identifiers import PeerId, SubscriptionId
 from anabranch.overlay.node import Node
 from anabranch.overlay.patterns import check_pattern, check_topic
+from anabranch.overlay.profiles import Profile
 from anabranch.overlay.qos import Guarantee, Overflow, Role
 from anabranch.transport.assured import demand_of, open_publisher, terms_of
 from anabranch.transport.beacons import Beacon
 from anabranch.transport.endpoints import advertisable, dialable, texts
-from anabranch.transport.hosting import PeerHost
+from anabranch.transport.hosting import PeerHost, make_beacon
 from anabranch.transport.logwriter import LogWriter
 from anabranch.transport.persistence import Persistence
+from anabranch.transport.profiles import load_profile
 from anabranch.transport.publisher import Publisher
 from anabranch.transport.shell import Shell
 from anabranch.transport.subscription import QUEUE_MAX, Callback, Subscription
@@ -49,6 +51,7 @@ class Peer:
     hosts to ask where multicast does not reach.
     `log_dir`: where to write probe, link, route and delivery records; None writes none.
     `store_dir`: where to keep what persistent publishers put and how far durable subscriptions are.
+    `profile`: what was learned about links, as `anabranch analyze` writes it; see `load_profile`.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Peer:
         beacon_unicast: Sequence[str] = (),
         log_dir: str | Path | None = None,
         store_dir: str | Path | None = None,
+        profile: str | Path | Profile | None = None,
     ) -> None:
         self.name = PeerId.parse(name)
         self.config = config or Config()
@@ -78,6 +82,7 @@ class Peer:
             )
         self._beacon_group = beacon or ""
         self._beacon_unicast = list(beacon_unicast)
+        self._profile = load_profile(profile) if isinstance(profile, str | Path) else profile
         self._log_dir = Path(log_dir) if log_dir is not None else None
         self._store_dir = Path(store_dir) if store_dir is not None else None
         self._persistence: Persistence | None = None
@@ -115,6 +120,8 @@ class Peer:
             seeds=self._join,
             addresses=(),
         )
+        if self._profile is not None:
+            node.use_profile(self._profile)
         self._node = node
         if self._store_dir is not None:
             self._persistence = await Persistence.open(self._store_dir, node)
@@ -130,7 +137,12 @@ class Peer:
             if self._persistence is not None:
                 self._persistence.start(shell)
             if self._beacon_group:
-                self._beacon = self._make_beacon(node)
+                self._beacon = make_beacon(
+                    self._beacon_group,
+                    shell,
+                    lambda: self._advertise or advertisable(self.addresses),
+                    self._beacon_unicast,
+                )
                 await self._beacon.start()
         except BaseException:
             await self.close()
@@ -353,21 +365,6 @@ class Peer:
                     self._running()
         except TimeoutError:
             raise TimeoutError(f"waited {timeout} s for {awaited()}") from None
-
-    def _make_beacon(self, node: Node) -> Beacon:
-        def found(peer: str, addresses: list[str]) -> None:
-            if self._shell is not None and peer not in node.links.by_peer:
-                node.found(addresses, time.monotonic())
-                self._shell.turn()
-
-        return Beacon(
-            self._beacon_group,
-            name=str(self.name),
-            instance=node.identity.instance,
-            addresses=lambda: self._advertise or advertisable(self.addresses),
-            on_found=found,
-            unicast=self._beacon_unicast,
-        )
 
 
 class Client(Peer):

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from anabranch.overlay.config import Config, TopicRule
     from anabranch.overlay.errors import AnabranchError, ClosedError, LimitError, StoreError, UsageError
     from anabranch.overlay.missing import Missed
+    from anabranch.overlay.profiles import Profile
     from anabranch.overlay.qos import Guarantee, Overflow, Variant
     from anabranch.transport.assured import AssuredPublisher
     from anabranch.transport.confirmations import Outcome, Receipt
     from anabranch.transport.durable import DurableMessage, DurableSubscription
     from anabranch.transport.message import Message
     from anabranch.transport.peer import Client, Peer
+    from anabranch.transport.profiles import load_profile
     from anabranch.transport.publisher import Publisher
     from anabranch.transport.subscription import Subscription
 
@@ -39,6 +41,7 @@ _HOMES = {
     "Outcome": "anabranch.transport.confirmations",
     "Overflow": "anabranch.overlay.qos",
     "Peer": "anabranch.transport.peer",
+    "Profile": "anabranch.overlay.profiles",
     "Publisher": "anabranch.transport.publisher",
     "Receipt": "anabranch.transport.confirmations",
     "StoreError": "anabranch.overlay.errors",
@@ -46,6 +49,7 @@ _HOMES = {
     "TopicRule": "anabranch.overlay.config",
     "UsageError": "anabranch.overlay.errors",
     "Variant": "anabranch.overlay.qos",
+    "load_profile": "anabranch.transport.profiles",
 }
 
 __all__ = [
@@ -63,6 +67,7 @@ __all__ = [
     "Outcome",
     "Overflow",
     "Peer",
+    "Profile",
     "Publisher",
     "Receipt",
     "StoreError",
@@ -70,6 +75,7 @@ __all__ = [
     "TopicRule",
     "UsageError",
     "Variant",
+    "load_profile",
 ]
 
 
