@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+from anabranch.overlay.addresses import parse_address
 from anabranch.overlay.asking import Protocol
+from anabranch.transport.endpoints import advertisable
 from anabranch.transport.harvest import Harvest
 from anabranch.transport.shell import Shell
 
@@ -11,11 +13,19 @@ from anabranch.transport.shell import Shell
 class Requesting:
     """A base of `Peer`."""
 
+    addresses: list[str]
+    _advertise: list[str]
+
     def _running(self) -> Shell:
         raise NotImplementedError
 
     def _reply_host(self) -> str:
-        raise NotImplementedError
+        """Where replies past the mesh can reach this host."""
+        for text in self._advertise or advertisable(self.addresses):
+            address = parse_address(text)
+            if address.scheme == "tcp":
+                return address.host
+        return "127.0.0.1"
 
     async def request(
         self,

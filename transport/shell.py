@@ -5,7 +5,8 @@ After any input there is one way out, `turn()`: take the actions, send, re-arm t
 
 import asyncio
 import time
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any
 
 from anabranch.overlay.actions import (
     CloseLink,
@@ -76,6 +77,10 @@ class Shell:
         self.replying = Replying(self, subscriptions)
         self._perform.update(self.replying.handlers())
         node.recording = on_write is not None
+
+    def perform_too(self, handlers: Mapping[type, Callable[[Any], None]]) -> None:
+        """Who carries out further kinds of actions."""
+        self._perform.update(handlers)
 
     def listen(self, addresses: Sequence[Address]) -> list[str]:
         """Bind; the real addresses."""

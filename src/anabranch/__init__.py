@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from anabranch.overlay.actions import Harvested, Missing, Reply
     from anabranch.overlay.asking import Protocol
-    from anabranch.overlay.config import Config
+    from anabranch.overlay.config import Config, TopicRule
     from anabranch.overlay.errors import AnabranchError, ClosedError, LimitError, StoreError, UsageError
+    from anabranch.overlay.missing import Missed
     from anabranch.overlay.profiles import Profile
     from anabranch.overlay.qos import Guarantee, Overflow, Variant
     from anabranch.transport.assured import AssuredPublisher
     from anabranch.transport.confirmations import Outcome, Receipt
+    from anabranch.transport.durable import DurableMessage, DurableSubscription
     from anabranch.transport.harvest import Harvest
     from anabranch.transport.message import Message
     from anabranch.transport.peer import Client, Peer
@@ -33,6 +35,8 @@ _HOMES = {
     "Client": "anabranch.transport.peer",
     "ClosedError": "anabranch.overlay.errors",
     "Config": "anabranch.overlay.config",
+    "DurableMessage": "anabranch.transport.durable",
+    "DurableSubscription": "anabranch.transport.durable",
     "Guarantee": "anabranch.overlay.qos",
     "LimitError": "anabranch.overlay.errors",
     "Harvest": "anabranch.transport.harvest",
@@ -41,6 +45,7 @@ _HOMES = {
     "Missing": "anabranch.overlay.actions",
     "Protocol": "anabranch.overlay.asking",
     "Reply": "anabranch.overlay.actions",
+    "Missed": "anabranch.overlay.missing",
     "Outcome": "anabranch.transport.confirmations",
     "Overflow": "anabranch.overlay.qos",
     "Peer": "anabranch.transport.peer",
@@ -49,6 +54,7 @@ _HOMES = {
     "Receipt": "anabranch.transport.confirmations",
     "StoreError": "anabranch.overlay.errors",
     "Subscription": "anabranch.transport.subscription",
+    "TopicRule": "anabranch.overlay.config",
     "UsageError": "anabranch.overlay.errors",
     "Variant": "anabranch.overlay.qos",
     "load_profile": "anabranch.transport.profiles",
@@ -60,11 +66,14 @@ __all__ = [
     "Client",
     "ClosedError",
     "Config",
+    "DurableMessage",
+    "DurableSubscription",
     "Guarantee",
     "Harvest",
     "Harvested",
     "LimitError",
     "Message",
+    "Missed",
     "Missing",
     "Outcome",
     "Overflow",
@@ -76,6 +85,7 @@ __all__ = [
     "Reply",
     "StoreError",
     "Subscription",
+    "TopicRule",
     "UsageError",
     "Variant",
     "load_profile",

@@ -33,6 +33,11 @@ EXPECTED: dict[str, list[str]] = {
         "mean: 20.0 of 3, complete: True",
         r"span: \[18, 24\] of 3, complete: True",
     ],
+    "acknowledged": [
+        r"order 0: complete=True \('archive', 'billing'\) {}",
+        r"order 1: complete=False \('billing',\) {'archive': 'busy'}",
+    ],
+    "persistent": ["0: {'id': 0}", "1: {'id': 1}", "2: {'id': 2}"],
     "hello": ["alice says {'text': 'hello'} on greetings/world"],
     "inspect_mesh": [
         r"first \(adaptive\)",
