@@ -13,7 +13,10 @@ from anabranch.overlay.matching import Matching
 from anabranch.overlay.publishing import Publishing
 from anabranch.overlay.recovering import Recovery
 from anabranch.overlay.routes import Routes
+from anabranch.overlay.selecting import Selecting
+from anabranch.overlay.selections import Selections
 from anabranch.overlay.sessions import Sessions, TimerKey
+from anabranch.overlay.sites import Sites
 from anabranch.overlay.spreading import Spreading
 from anabranch.overlay.telling import Telling
 from anabranch.overlay.timers import Timers
@@ -41,17 +44,31 @@ class Parts:
         self.sessions = Sessions(identity, config, rng, counters, self.timers)
         self.links = links = self.sessions.links
         self.topology = Topology(config.spread_change_ratio, config.spread_change_s)
-        self.interests = Interests()
+        self.selections = Selections(config)
+        self.sites = Sites(config.cache_max)
+        self.interests = Interests(self.selections)
         self.local = LocalSubscriptions()
-        self.matching = Matching(self.interests, self.local, config.cache_max)
+        self.matching = Matching(self.interests, self.local, config.cache_max, self.sites, identity.peer)
         self.routes = routes = Routes(identity, config, self.topology)
         self.congestion = Congestions(identity.peer, links)
         self.spreading = Spreading(identity, config, links, counters, signer, verifier)
         self.telling = Telling(
-            identity, config, links, self.topology, self.interests, routes, self.spreading, addresses
+            identity,
+            config,
+            links,
+            self.topology,
+            self.interests,
+            self.sites,
+            self.selections,
+            routes,
+            self.spreading,
+            addresses,
         )
         shared = (identity, config, links, self.matching, routes, self.congestion, counters)
         self.publishing = Publishing(*shared)
         self.hops = Hops(config, self.sessions, counters, self.timers)
         self.recovery = Recovery(identity, config, links, routes, counters)
-        self.delivering = Delivering(*shared, self.hops, self.recovery)
+        self.delivering = Delivering(*shared, self.hops, self.recovery, self.selections)
+        self.selecting = Selecting(
+            identity, config, self.publishing, self.matching, self.selections, counters
+        )

@@ -20,8 +20,10 @@ from anabranch.overlay.identifiers import PeerId, SubscriptionId
 from anabranch.overlay.node import Node
 from anabranch.overlay.patterns import check_pattern, check_topic
 from anabranch.overlay.qos import Demand, Overflow, Role
+from anabranch.overlay.selections import SITE_TOPIC
 from anabranch.transport.beacons import Beacon
 from anabranch.transport.endpoints import advertisable, dialable, texts
+from anabranch.transport.hosting import PeerHost
 from anabranch.transport.logwriter import LogWriter
 from anabranch.transport.publisher import Publisher
 from anabranch.transport.shell import Shell
@@ -165,25 +167,45 @@ class Peer:
         outlet = shell.node.open_publisher(topic, time.monotonic(), demand)
         return Publisher(self, shell, outlet, _overflow(overflow))
 
-    async def put(self, topic: str, payload: object) -> None:
-        """Publish once. For a topic that is published to often, keep a `publisher`."""
+    async def put(
+        self,
+        topic: str | None,
+        payload: object,
+        *,
+        attributes: Mapping[str, object] | None = None,
+        to: str | None = None,
+    ) -> None:
+        """Publish once. For a topic that is published to often, keep a `publisher`.
+
+        `attributes` and `to` as in `Publisher.put`. Without a topic (None), what is put `to` sites reaches
+        those of them that subscribed to the topic `@site`.
+        """
+        if topic is None:
+            if to is None:
+                raise UsageError(
+                    "put without a topic: name the sites it is for, as in to=\"region = 'north'\""
+                )
+            topic = SITE_TOPIC
         publisher = self._publishers.get(topic)
         if publisher is None:
             if len(self._publishers) >= TOPIC_PUBLISHERS_MAX:
                 self._publishers.pop(next(iter(self._publishers))).close()
             publisher = self._publishers[topic] = await self.publisher(topic)
-        await publisher.put(payload)
+        await publisher.put(payload, attributes=attributes, to=to)
 
     def subscribe(
         self,
         pattern: str,
         *,
+        where: str | None = None,
         callback: Callback | None = None,
         queue_max: int = QUEUE_MAX,
         overflow: str | Overflow = Overflow.DROP_OLDEST,
     ) -> Subscription:
         """Want every topic that matches (`*` one level, `**` any number).
 
+        `where`: a condition over the attributes of publications, such as "altitude > 10000"; only those for
+        which it is true are sent here. What its names may be, `docs/addressing.md` tells.
         `callback`, plain or async, is called for each message, one at a time; otherwise iterate. The queue
         holds `queue_max` messages; then `drop_oldest`, `drop_newest`, or `block`: publishers that block
         are asked to pause, and this peer stops reading as long as the application goes on taking messages;
@@ -192,8 +214,8 @@ class Peer:
         shell = self._running()
         policy = _overflow(overflow)
         check_pattern(pattern)
-        subscription_id = shell.node.subscribe(pattern, time.monotonic())
-        host = _Host(self._subscriptions, shell)
+        subscription_id = shell.node.subscribe(pattern, time.monotonic(), where)
+        host = PeerHost(self._subscriptions, shell)
         try:
             subscription = Subscription(host, subscription_id, pattern, queue_max, policy, callback)
         except UsageError:
@@ -203,21 +225,36 @@ class Peer:
         shell.turn()
         return subscription
 
-    def subscribers(self, topic: str) -> tuple[str, ...]:
-        """The peers that want a topic and can be reached now, this one included."""
-        return self._running().node.destinations(check_topic(topic))
+    def subscribers(
+        self, topic: str, *, attributes: Mapping[str, object] | None = None, to: str | None = None
+    ) -> tuple[str, ...]:
+        """The peers that want a topic, with filters or without, and can be reached now, this one included.
+
+        With `attributes` or `to`: those that such a publication would be sent to.
+        """
+        return self._running().node.destinations(check_topic(topic), attributes, to)
 
     async def wait_for_subscribers(
-        self, topic: str, count: int = 1, *, timeout: float | None = None
+        self,
+        topic: str,
+        count: int = 1,
+        *,
+        attributes: Mapping[str, object] | None = None,
+        to: str | None = None,
+        timeout: float | None = None,
     ) -> tuple[str, ...]:
-        """Until at least `count` peers want a topic; who they are. TimeoutError names what was there."""
-        check_topic(topic)
+        """Until at least `count` peers want a topic, as `subscribers` has it; who they are. TimeoutError
+        names what was there."""
+
+        def there() -> tuple[str, ...]:
+            return self.subscribers(topic, attributes=attributes, to=to)
+
         await self._until(
-            lambda: len(self.subscribers(topic)) >= count,
+            lambda: len(there()) >= count,
             timeout,
-            lambda: f"{count} subscribers of {topic!r}: there are {_listed(self.subscribers(topic))}",
+            lambda: f"{count} subscribers of {topic!r}: there are {_listed(there())}",
         )
-        return self.subscribers(topic)
+        return there()
 
     async def wait_for_links(self, count: int = 1, *, timeout: float | None = None) -> None:
         """Until this peer has at least `count` links."""
@@ -238,7 +275,11 @@ class Peer:
         )
 
     def set_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Declare what this site is, for messages that select receivers by it; replaces earlier ones."""
+        """Declare what this site is, for messages that select receivers by it; replaces earlier ones.
+
+        Numbers, texts, booleans, and sets (or lists) of numbers and texts. In effect here at once, in
+        the whole mesh as soon as the news has spread.
+        """
         shell = self._running()
         shell.node.set_attributes(attributes, time.monotonic())
         shell.turn()
@@ -319,31 +360,6 @@ class Peer:
             on_found=found,
             unicast=self._beacon_unicast,
         )
-
-
-class _Host:
-    """What a subscription needs of its peer (see `subscription.Host`)."""
-
-    def __init__(self, subscriptions: dict[SubscriptionId, Subscription], shell: Shell) -> None:
-        self.counters = shell.node.counters
-        self._subscriptions = subscriptions
-        self._shell = shell
-        self._wiring = shell.wiring
-
-    def forget_subscription(self, subscription: SubscriptionId) -> None:
-        if self._subscriptions.pop(subscription, None) is not None and not self._shell.gate.shut:
-            self._shell.node.unsubscribe(subscription, time.monotonic())
-            self._shell.turn()
-
-    def pause_reading(self, seconds: float) -> None:
-        self._wiring.pause_reading(self, seconds)
-
-    def resume_reading(self) -> None:
-        self._wiring.resume_reading(self)
-
-    def application_backlog(self, path: tuple[str, ...], backlog_s: float) -> None:
-        self._shell.node.application_backlog(path, backlog_s, time.monotonic())
-        self._shell.turn_soon()
 
 
 class Client(Peer):

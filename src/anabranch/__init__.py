@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from anabranch.overlay.config import Config
-    from anabranch.overlay.errors import AnabranchError, ClosedError, UsageError
+    from anabranch.overlay.errors import AnabranchError, ClosedError, ExpressionError, UsageError
     from anabranch.overlay.qos import Overflow, Variant
     from anabranch.transport.message import Message
     from anabranch.transport.peer import Client, Peer
@@ -24,6 +24,7 @@ _HOMES = {
     "AnabranchError": "anabranch.overlay.errors",
     "Client": "anabranch.transport.peer",
     "ClosedError": "anabranch.overlay.errors",
+    "ExpressionError": "anabranch.overlay.errors",
     "Config": "anabranch.overlay.config",
     "Message": "anabranch.transport.message",
     "Overflow": "anabranch.overlay.qos",
@@ -39,6 +40,7 @@ __all__ = [
     "Client",
     "ClosedError",
     "Config",
+    "ExpressionError",
     "Message",
     "Overflow",
     "Peer",

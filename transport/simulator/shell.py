@@ -76,6 +76,10 @@ class Shell:
         self.subscriptions: dict[SubscriptionId, SimSubscription] = {}
         self._outlets: dict[tuple[str, float], tuple[Outlet, Published]] = {}
         """Its application's publishers, by topic and deadline."""
+        self._flows: dict[int, Published] = {}
+        """The streams of messages that were for selected receivers, by number."""
+        self.attributes: dict[str, object] = {}
+        """What its application says that its site is."""
         self._seeds = tuple(seeds)
         self._engine = engine
         self._connections = connections
