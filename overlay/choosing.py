@@ -6,14 +6,16 @@ import msgspec
 
 from anabranch.overlay.config import Config
 from anabranch.overlay.disjoint import (
+    JOINT_PATHS_MAX,
     disjoint_pair,
     joint_availability,
     k_shortest_paths,
     paths_for_availability,
 )
 from anabranch.overlay.estimators import loss_level
+from anabranch.overlay.fanning import around_source, around_target
 from anabranch.overlay.paths import Graph, Hop, Path, path_cost, shortest_paths
-from anabranch.overlay.qos import Demand, Variant
+from anabranch.overlay.qos import BEST_EFFORT, Demand, Variant
 from anabranch.overlay.topology import Topology
 
 SWITCH_LEAST_S = 0.001
@@ -22,6 +24,8 @@ CANDIDATES = 8
 """Shortest paths looked at when no two disjoint ones keep the deadline."""
 AVAILABILITY_BELIEVED = 0.999
 """A link that has not failed yet is taken for no better than this: so disjoint paths are worth something."""
+BESET_LINKS = 2
+"""An end with so many bad links is beset: `adaptive` then sends copies over each of its links."""
 SLACK_ENTER, SLACK_CLEAR = 0.10, 0.20
 """`adaptive` sends copies where this share of the deadline is all that is left, until that much is."""
 
@@ -37,6 +41,8 @@ class Choice(msgspec.Struct, frozen=True):
     """Estimated share of time in which at least one of the paths works."""
     is_troubled: bool = False
     """Copies travel because the first path is in trouble."""
+    is_fanned: bool = False
+    """They fan out around an end of which several links are bad."""
 
 
 class Choosing:
@@ -111,19 +117,53 @@ class Choosing:
         self, demand: Demand, current: Choice | None, first: Path, cause: str
     ) -> tuple[Choice | None, str]:
         """One path; a second one beside it while it is in trouble, for the adaptive variant."""
-        was_troubled = current is not None and current.is_troubled and current.paths[0] == first
-        is_troubled = self._variant is Variant.ADAPTIVE and self._is_in_trouble(first, demand, was_troubled)
-        if current is not None and not cause and is_troubled == was_troubled:
+        was = current if current is not None and current.is_troubled and current.paths[0] == first else None
+        is_troubled = self._variant is Variant.ADAPTIVE and self._is_in_trouble(
+            first, demand, was is not None
+        )
+        level = 1 if was is not None and was.is_fanned else 2
+        beset = tuple(self._is_beset(end, level) for end in (first[0], first[-1])) if is_troubled else ()
+        is_fanned = any(beset)
+        is_as_it_was = is_troubled == (was is not None) and is_fanned == (was is not None and was.is_fanned)
+        if current is not None and not cause and is_as_it_was:
             alive = [path_cost(self._topology.graph(), path) is not None for path in current.paths]
             if (all(alive) and len(alive) > 1) or not is_troubled:
                 return current, ""
         paths: tuple[Path, ...] = (first,)
         if is_troubled and (beside := self._beside(first)):
             paths = (first, beside)
-        if current is not None and paths == current.paths and is_troubled == current.is_troubled:
+        if is_fanned:
+            paths = self._fanned(paths, demand, *beset)
+        if current is not None and paths == current.paths and is_as_it_was:
             return current, ""
-        cause = cause or ("trouble" if is_troubled else "healthy")
-        return self._chosen(paths, demand, is_troubled), cause
+        cause = cause or ("fanned" if is_fanned else "trouble" if is_troubled else "healthy")
+        return self._chosen(paths, demand, is_troubled, is_fanned), cause
+
+    def _is_beset(self, end: str, level: int) -> bool:
+        """Whether several links of a peer are bad, in whatever direction."""
+        announced = self._topology.announced
+        bad = 0
+        for neighbour, edge in announced(end).items():
+            back = announced(neighbour).get(end)
+            is_bad = loss_level(edge.loss) >= level or (back is not None and loss_level(back.loss) >= level)
+            bad += is_bad or (end == self._me and neighbour in self.quiet)
+        return bad >= BESET_LINKS
+
+    def _fanned(
+        self, paths: tuple[Path, ...], demand: Demand, at_source: bool, at_target: bool
+    ) -> tuple[Path, ...]:
+        """These paths, and those over further links of the ends that are beset: sound ones first."""
+        graph, may_relay = self._topology.graph(), self._topology.may_relay
+        source, target = paths[0][0], paths[0][-1]
+        more: list[Path] = []
+        if at_source:
+            more += around_source(graph, source, target, may_relay)
+        if at_target:
+            more += around_target(graph, source, target, may_relay)
+        limit = demand.deadline_s or float("inf")
+        timely = [path for path in more if (path_cost(graph, path) or 0.0) <= limit]
+        more = sorted(timely or more, key=lambda path: self._is_in_trouble(path, BEST_EFFORT, False))
+        return tuple(dict.fromkeys((*paths, *more)))[: min(self._paths_max, JOINT_PATHS_MAX)]
 
     def _is_in_trouble(self, path: Path, demand: Demand, was: bool) -> bool:
         if path[1] in self.quiet:
@@ -212,7 +252,13 @@ class Choosing:
         )
         return tuple(paths) or (first,)
 
-    def _chosen(self, paths: tuple[Path, ...], demand: Demand, is_troubled: bool = False) -> Choice:
+    def _chosen(
+        self,
+        paths: tuple[Path, ...],
+        demand: Demand,
+        is_troubled: bool = False,
+        is_fanned: bool = False,
+    ) -> Choice:
         graph = self._topology.graph()
         budgets: tuple[tuple[Hop, float], ...] = ()
         if demand.deadline_s and self._variant.has_budgets:
@@ -220,7 +266,7 @@ class Choosing:
             costs = [graph[here][there] for here, there in hops]
             share = (demand.deadline_s - sum(costs)) / len(hops)
             budgets = tuple((hop, cost + share) for hop, cost in zip(hops, costs, strict=True))
-        return Choice(paths, budgets, joint_availability(paths, self._availability), is_troubled)
+        return Choice(paths, budgets, joint_availability(paths, self._availability), is_troubled, is_fanned)
 
     def _availability(self, here: str, there: str) -> float:
         edge = self._topology.announced(here).get(there)

@@ -45,6 +45,7 @@ _value_decoder = msgspec.msgpack.Decoder()
 _links_decoder = msgspec.msgpack.Decoder(list[LinkEntry])
 _interests_decoder = msgspec.msgpack.Decoder(list[str | tuple[str, str]])
 _selected_decoder = msgspec.msgpack.Decoder(list[SelectedRun])
+_lists_decoder = msgspec.msgpack.Decoder(list[bytes])
 _BROKEN = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 _CONTROL_KINDS: dict[Kind, type] = {
     Kind.HELLO: Hello,
@@ -57,6 +58,7 @@ _CONTROL_KINDS: dict[Kind, type] = {
     Kind.CONGESTION: Congestion,
 }
 _SIGNING_DOMAIN = "anabranch-record-v1"
+_HELLO_DOMAIN = "anabranch-hello-v1"
 
 Control = Hello | Records | Digest | Want | Bye | Inspect | Report | Congestion
 
@@ -237,6 +239,13 @@ def signed_part(record: Record) -> bytes:
     )
 
 
+def hello_part(hello: Hello, binding: bytes, dialled: bool) -> bytes:
+    """The bytes a hello's proof covers: all it says, which end says it, and on which connection."""
+    return _encoder.encode(
+        (_HELLO_DOMAIN, dialled, binding, hello.peer, hello.epoch, hello.role, hello.instance)
+    )
+
+
 def encode_body(body: object) -> bytes:
     """The body of a record."""
     return _encoder.encode(body)
@@ -261,6 +270,14 @@ def decode_interests(body: bytes) -> list[str | tuple[str, str]]:
 def decode_roles(body: bytes) -> RolesBody:
     """The body of a ROLES record."""
     return _decode(RolesBody, body)
+
+
+def decode_revocations(body: bytes) -> list[bytes]:
+    """The body of a REVOCATIONS record: lists as the authorities signed them."""
+    try:
+        return _lists_decoder.decode(body)
+    except _BROKEN as error:
+        raise PeerError(DropReason.MALFORMED, f"revocations: {error}") from None
 
 
 def decode_sites(body: bytes) -> dict[str, object]:

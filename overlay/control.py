@@ -93,6 +93,10 @@ class Control:
                 parts.sessions.dialling.belongs(addresses, record.origin)
         if applied:
             actions.append(SubscribersChanged())
+        if parts.telling.has_revoked:
+            parts.telling.has_revoked = False
+            actions += parts.telling.introduce(now)
+            parts.timers.set(("expire", 0), now)
         return actions
 
     def _reclaim_name(self, message: Records, now: float) -> list[Action]:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from anabranch.overlay.actions import Action, Deliver, DeliveredRun, SelectedDelivery, SendBundle
+from anabranch.overlay.assured import decode_progress
+from anabranch.overlay.assuring import Assuring
 from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame, decode_runs, decode_selected
 from anabranch.overlay.config import Config
@@ -24,6 +26,7 @@ from anabranch.overlay.qos import Demand, Role
 from anabranch.overlay.recovering import Recovery
 from anabranch.overlay.routes import Routes
 from anabranch.overlay.selections import Selections
+from anabranch.overlay.taking import Taking
 
 HEADER_BYTES = BUNDLE_HEADER.size
 _unpack_header = BUNDLE_HEADER.unpack_from
@@ -36,6 +39,9 @@ notice a dead link of its own before what it holds takes another way."""
 _ACK_SOON = int(Flag.ACK_SOON)
 _GAP_MAY_FILL = int(Flag.GAP_MAY_FILL)
 _SELECTED = int(Flag.SELECTED)
+_ASSURED = int(Flag.ASSURED)
+_CONFIRMS = int(Flag.CONFIRMS)
+_END_TO_END = _ASSURED | _CONFIRMS
 OVERHEAD_MAX_BYTES = 256 * 1024
 """What a bundle may weigh beyond its largest payload."""
 
@@ -55,6 +61,8 @@ class Delivering:
         hops: Hops,
         recovery: Recovery,
         selections: Selections,
+        taking: Taking,
+        assuring: Assuring,
     ) -> None:
         repair_s = REPAIR_HOLD_S if config.recovery else 0.0
         self.streams = Streams(config.streams_max, config.held_runs_max, config.reorder_hold_s, repair_s)
@@ -68,6 +76,8 @@ class Delivering:
         self._hops = hops
         self._recovery = recovery
         self._selections = selections
+        self._taking = taking
+        self._assuring = assuring
         self._forwarding = Forwarding(identity.peer, config.cache_max, config.links_max)
         self._plans = self._forwarding.plans
         self._local = matching.local
@@ -122,7 +132,10 @@ class Delivering:
         if plan.destinations:
             deliver, branches = self._route_for_client(link, tail, plan, Demand(deadline_us / 1e6))
         runs: Sequence[Run] = ()
-        if deliver:
+        if flags & _END_TO_END:
+            if deliver:
+                actions += self._end_to_end(flags, plan, body, started_at, deadline_us, now)
+        elif deliver:
             runs = decode_selected(body) if flags & _SELECTED else decode_runs(body)
         if len(runs) == 1 and not branches and not flags & _SELECTED:
             delivered = self._take_familiar(runs[0], plan, started_at, deadline_us, now)
@@ -149,6 +162,20 @@ class Delivering:
         for run in runs:
             self._take_run(run, plan, started_at, deadline_us / 1e6, hold_s, actions, now)
         return actions
+
+    def _end_to_end(
+        self,
+        flags: int,
+        plan: ForwardPlan,
+        body: Sequence[Frame],
+        started_at: float,
+        deadline_us: int,
+        now: float,
+    ) -> list[Action]:
+        """Messages that ask for confirmation, or confirmations of ours."""
+        if flags & _CONFIRMS:
+            return self._assuring.progress(plan.origin, plan.epoch, decode_progress(body), now)
+        return self._taking.receive(plan.origin, plan.path, body, started_at, deadline_us, now)
 
     def _take_familiar(
         self, run: Run, plan: ForwardPlan, started_at: float, deadline_us: int, now: float

@@ -29,6 +29,14 @@ class ClosedError(AnabranchError):
     """The peer, publisher or subscription was closed (or its process forked)."""
 
 
+class LimitError(AnabranchError):
+    """A limit that was set is reached, and the overflow policy is not to wait."""
+
+
+class StoreError(AnabranchError):
+    """The store could not do what it was asked: nothing of it was done."""
+
+
 class PeerError(AnabranchError):
     """Another peer sent something that breaks the protocol."""
 
@@ -68,7 +76,10 @@ class DropReason(enum.StrEnum):
     SUBSCRIPTION_FULL = "subscription_full"
     """The application reads slower than messages arrive; its overflow policy chose this one."""
     SIGNATURE = "signature"
-    """A record whose signature does not hold."""
+    """A record, or a bundle that passed other peers, whose signature does not hold."""
+    UNTRUSTED = "untrusted"
+    """A hello without the proof of its name: no certificate of this mesh, an expired or revoked one, or one
+    that does not belong to the connection."""
     STALE = "stale"
     """A record older than the one already held, or past its lifetime."""
     TABLE_FULL = "table_full"

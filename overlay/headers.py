@@ -41,6 +41,11 @@ class RecordKind(enum.IntEnum):
     INTERESTS = 2
     SITES = 3
     ROLES = 4
+    DURABLES = 5
+    CREDENTIAL = 16
+    """What others need to check the origin's signatures. Goes before its other records."""
+    REVOCATIONS = 17
+    """Revocation lists, which the authority signed: any peer may tell them."""
 
 
 BUNDLE_HEADER = struct.Struct(">BBHIQQIIQQ")
@@ -59,6 +64,10 @@ class Flag(enum.IntFlag):
     """This hop only: the sender keeps little under way and waits for the acknowledgement."""
     GAP_MAY_FILL = 2
     """Something before it was lost on a link and is being sent again: worth waiting for."""
+    ASSURED = 4
+    """The body asks for confirmation by its receivers: `assured.AssuredRun`."""
+    CONFIRMS = 8
+    """The body confirms what its receiver published: `assured.Progress`."""
     SELECTED = 32
     """The body's runs say whom they are for: `SelectedRun`."""
 
@@ -139,6 +148,10 @@ class Hello(msgspec.Struct, array_like=True):
     role: str
     instance: int
     """Random per node, so that a peer recognises itself on the other end."""
+    credential: bytes = b""
+    """The peer's certificate; empty in an open mesh."""
+    proof: bytes = b""
+    """Its signature over this hello and over the key of this very connection: see `codec.hello_part`."""
 
 
 class Record(msgspec.Struct, array_like=True):

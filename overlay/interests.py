@@ -1,9 +1,9 @@
 """Who wants what: the interests that every peer announced, and the local subscriptions."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Generic, TypeVar
 
-from anabranch.overlay.attributes import Row
+from anabranch.overlay.attributes import NO_ATTRIBUTES, Row
 from anabranch.overlay.expressions import Expression
 from anabranch.overlay.filterindex import FilterIndex
 from anabranch.overlay.identifiers import SubscriptionId
@@ -56,8 +56,12 @@ class Interests:
         self.version += 1
         return True
 
-    def find(self, topic: str) -> "Wants[str]":
-        """The peers that want a topic."""
+    def find(self, topic: str) -> tuple[str, ...]:
+        """The peers that want a topic's publications without attributes, sorted."""
+        return self._wanted.find(topic).by(NO_ATTRIBUTES)
+
+    def wants(self, topic: str) -> "Wants[str]":
+        """Who wants a topic, some with filters."""
         return self._wanted.find(topic)
 
     def _parsed(self, interest: Interest) -> tuple[str, Expression | None]:
@@ -98,8 +102,16 @@ class LocalSubscriptions:
             for pattern, where in self._pattern_of.values()
         )
 
-    def find(self, topic: str) -> "Wants[SubscriptionId]":
-        """The subscriptions that want a topic."""
+    def patterns_besides(self, left_out: Container[SubscriptionId]) -> frozenset[Interest]:
+        """What all but these subscriptions want."""
+        return frozenset(
+            pattern if where is None else (pattern, where.text)
+            for subscription, (pattern, where) in self._pattern_of.items()
+            if subscription not in left_out
+        )
+
+    def wants(self, topic: str) -> "Wants[SubscriptionId]":
+        """The subscriptions that want a topic, some with filters."""
         return self._wanted.find(topic)
 
 

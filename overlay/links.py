@@ -19,6 +19,7 @@ class Link:
         "address",
         "asked_who",
         "backlog_s",
+        "binding",
         "epoch",
         "estimate",
         "heard_at",
@@ -44,6 +45,8 @@ class Link:
         self.id = link_id
         self.address = address
         """The address this peer dialled; None when the neighbour dialled us."""
+        self.binding = b""
+        """The key of this connection, which both ends sign; empty in an open mesh."""
         self.opened_at = now
         self.heard_at = now
         self.state = LinkState.OPENING

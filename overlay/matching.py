@@ -71,6 +71,6 @@ class _Cache(Generic[V]):
         if found is None:
             if len(self._found) >= self._cache_max:
                 del self._found[next(iter(self._found))]
-            wants: Wants[V] = self._table.find(topic)  # type: ignore[assignment]  # each table has its own kind
+            wants: Wants[V] = self._table.wants(topic)  # type: ignore[assignment]  # each table has its own kind
             found = self._found[topic] = (wants.by(NO_ATTRIBUTES), wants)
         return found

@@ -80,9 +80,12 @@ class Node(Commands):
         self._duties.begin(now)
         self._after(now)
 
-    def link_opened(self, link: LinkId, now: float, address: str | None = None) -> None:
-        """A connection stands. `address` is the one we dialled; None when the neighbour dialled us."""
-        self._actions += self.sessions.opened(link, now, address)
+    def link_opened(self, link: LinkId, now: float, address: str | None = None, binding: bytes = b"") -> None:
+        """A connection stands. `address` is the one we dialled; None when the neighbour dialled us.
+
+        `binding`: what identifies this connection at both its ends and can't be had on another.
+        """
+        self._actions += self.sessions.opened(link, now, address, binding)
         self._after(now)
 
     def link_closed(self, link: LinkId, now: float) -> None:
@@ -104,6 +107,12 @@ class Node(Commands):
         link = self.links.by_peer.get(path[-2])
         if link is not None:
             self._actions += self._parts.congestion.met(link, path, self.peer, backlog_s, now)
+
+    def trust_changed(self, now: float) -> None:
+        """Our own credential was renewed, or a revocation list came: tell it, and act on it at once."""
+        self._actions += self._parts.telling.introduce(now)
+        self._actions += self._duties.evict(now)
+        self._after(now)
 
     def dial_failed(self, address: str, now: float) -> None:
         """A `Dial` did not succeed."""

@@ -2,14 +2,19 @@
 
 from collections.abc import Sequence
 
+from anabranch.overlay.assuring import Assuring
+from anabranch.overlay.audiences import Audiences
 from anabranch.overlay.config import Config
 from anabranch.overlay.congestion import Congestions
+from anabranch.overlay.consigning import Consigning
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.delivering import Delivering
+from anabranch.overlay.durables import Durables
 from anabranch.overlay.hops import Hops
 from anabranch.overlay.identity import Identity, Rng
-from anabranch.overlay.interests import Interests, LocalSubscriptions
+from anabranch.overlay.interests import Interest, Interests, LocalSubscriptions
 from anabranch.overlay.matching import Matching
+from anabranch.overlay.posting import Posting
 from anabranch.overlay.publishing import Publishing
 from anabranch.overlay.recovering import Recovery
 from anabranch.overlay.routes import Routes
@@ -18,6 +23,7 @@ from anabranch.overlay.selections import Selections
 from anabranch.overlay.sessions import Sessions, TimerKey
 from anabranch.overlay.sites import Sites
 from anabranch.overlay.spreading import Spreading
+from anabranch.overlay.taking import Taking
 from anabranch.overlay.telling import Telling
 from anabranch.overlay.timers import Timers
 from anabranch.overlay.topology import Topology
@@ -41,7 +47,8 @@ class Parts:
         self.rng = rng
         self.counters = counters = Counters()
         self.timers: Timers[TimerKey] = Timers()
-        self.sessions = Sessions(identity, config, rng, counters, self.timers)
+        self.signer, self.verifier = signer, verifier
+        self.sessions = Sessions(identity, config, rng, counters, self.timers, signer, verifier)
         self.links = links = self.sessions.links
         self.topology = Topology(config.spread_change_ratio, config.spread_change_s)
         self.selections = Selections(config)
@@ -52,6 +59,7 @@ class Parts:
         self.routes = routes = Routes(identity, config, self.topology)
         self.congestion = Congestions(identity.peer, links)
         self.spreading = Spreading(identity, config, links, counters, signer, verifier)
+        self.durables = durables = Durables()
         self.telling = Telling(
             identity,
             config,
@@ -63,12 +71,26 @@ class Parts:
             routes,
             self.spreading,
             addresses,
+            durables,
         )
+        posting = Posting(config, links, routes)
+        common = (counters, self.timers)
+        self.taking = Taking(identity, config, self.matching, durables, posting, *common)
+        self.audiences = audiences = Audiences(identity, self.matching, durables)
+        consigning = Consigning(identity, config, posting, self.taking, *common)
+        self.assuring = Assuring(identity, config, audiences, consigning, *common)
         shared = (identity, config, links, self.matching, routes, self.congestion, counters)
         self.publishing = Publishing(*shared)
         self.hops = Hops(config, self.sessions, counters, self.timers)
         self.recovery = Recovery(identity, config, links, routes, counters)
-        self.delivering = Delivering(*shared, self.hops, self.recovery, self.selections)
+        self.delivering = Delivering(
+            *shared, self.hops, self.recovery, self.selections, self.taking, self.assuring
+        )
         self.selecting = Selecting(
             identity, config, self.publishing, self.matching, self.selections, counters
         )
+
+    def plain_patterns(self) -> frozenset[Interest]:
+        """The patterns of our application's subscriptions that are not durable."""
+        durable = {each.subscription for each in self.durables.own.values() if each.subscription is not None}
+        return self.local.patterns_besides(durable)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from anabranch.overlay.actions import Action, CloseLink, Dial, SendControl, Write
-from anabranch.overlay.codec import encode_control, encode_echo, encode_probe
+from anabranch.overlay.codec import encode_control, encode_echo, encode_probe, hello_part
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.dialling import Dialling
@@ -22,6 +22,7 @@ from anabranch.overlay.qos import LinkState, Role
 from anabranch.overlay.queues import LinkQueue
 from anabranch.overlay.records import ProbeRecord
 from anabranch.overlay.timers import Timers
+from anabranch.security.signing import Signer, Verifier
 
 SILENCE_SLACK_S = 0.1
 """Silence past the probe interval and a round trip by this much makes probes faster."""
@@ -43,9 +44,18 @@ class Sessions:
     """The links of this node."""
 
     def __init__(
-        self, identity: Identity, config: Config, rng: Rng, counters: Counters, timers: Timers[TimerKey]
+        self,
+        identity: Identity,
+        config: Config,
+        rng: Rng,
+        counters: Counters,
+        timers: Timers[TimerKey],
+        signer: Signer,
+        verifier: Verifier,
     ) -> None:
         self.links = LinkTable()
+        self._signer = signer
+        self._verifier = verifier
         self.dialling = Dialling(rng, config.links_max)
         self.recording = True
         self.has_measured = True
@@ -74,7 +84,7 @@ class Sessions:
 
     # The shell's reports
 
-    def opened(self, link_id: LinkId, now: float, address: str | None) -> list[Action]:
+    def opened(self, link_id: LinkId, now: float, address: str | None, binding: bytes = b"") -> list[Action]:
         """A connection stands; the side that dialled speaks first."""
         if address is not None:
             self.dialling.opened(address)
@@ -83,10 +93,11 @@ class Sessions:
             return self._close(Link(link_id, address, now, 1.0, LinkQueue(1)), "too many connections", now)
         queue = LinkQueue(self._config.link_queue_max_bytes, retains=self._config.ack_delay_s > 0)
         link = Link(link_id, address, now, self._config.ewma_weight, queue)
+        link.binding = binding
         self.links.add(link)
         self.on_link(link)
         self._timers.set(("hello", link_id), now + self._config.hello_timeout_s)
-        return [self._hello(link_id)] if address is not None else []
+        return [self._hello(link)] if address is not None else []
 
     def queue(self, link_id: LinkId) -> LinkQueue | None:
         """Where the shell finds what it shall send over a link; None when the link was refused."""
@@ -107,6 +118,9 @@ class Sessions:
             return []
         if not is_peer_name(hello.peer) or hello.role not in tuple(Role) or not 0 <= hello.epoch < EPOCH_MAX:
             raise PeerError(DropReason.MALFORMED, "hello")
+        if not self._is_proven(link, hello):
+            self._counters.drop(DropReason.UNTRUSTED)
+            return self._close(link, "untrusted", now)
         if hello.peer == self._identity.peer:
             if hello.instance == self._identity.instance and link.address is not None:
                 self.dialling.forget(link.address)
@@ -128,7 +142,7 @@ class Sessions:
             cause = "restarted" if hello.epoch > existing.epoch else "replaced"
             actions += self._close(existing, cause, now)
         if link.address is None:
-            actions.append(self._hello(link.id))
+            actions.append(self._hello(link))
         else:
             self.dialling.confirmed(link.address, hello.peer)
         self.links.bind(link, hello.peer, hello.epoch, Role(hello.role), now)
@@ -217,6 +231,15 @@ class Sessions:
         self._counters.drop(DropReason.NO_SESSION)
         return self._close(link, "no hello", now)
 
+    def evict(self, now: float) -> list[Action]:
+        """Close the links of peers whose credential ended."""
+        actions: list[Action] = []
+        for link in list(self.links.by_peer.values()):
+            if not self._verifier.is_trusted(link.peer):
+                self._counters.add("evicted")
+                actions += self._close(link, "untrusted", now)
+        return actions
+
     def forgive(self, lag_s: float, now: float) -> None:
         """Our own loop was late by this much: silence in that time proves nothing."""
         for link in self.links:
@@ -244,10 +267,18 @@ class Sessions:
         self.quiet |= {link.peer}
         self._fell_quiet.append(link)
 
-    def _hello(self, link_id: LinkId) -> SendControl:
+    def _hello(self, link: Link) -> SendControl:
         me = self._identity
-        hello = Hello(me.peer, me.epoch, self._config.role.value, me.instance)
-        return SendControl(link_id, encode_control(Kind.HELLO, hello))
+        hello = Hello(me.peer, me.epoch, self._config.role.value, me.instance, self._signer.credential)
+        hello.proof = self._signer.sign(hello_part(hello, link.binding, link.address is not None))
+        return SendControl(link.id, encode_control(Kind.HELLO, hello))
+
+    def _is_proven(self, link: Link, hello: Hello) -> bool:
+        """Whether the neighbour is who it says, at the other end of this very connection."""
+        covered = hello_part(hello, link.binding, link.address is None)
+        return self._verifier.learn(hello.peer, hello.credential) and self._verifier.verify(
+            hello.peer, covered, hello.proof
+        )
 
     def _replaces(self, existing: Link, link: Link, hello: Hello) -> bool:
         if hello.epoch != existing.epoch:

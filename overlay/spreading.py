@@ -39,8 +39,8 @@ class Spreading:
         self._config = config
         self._links = links
         self._counters = counters
-        self._signer = signer
-        self._verifier = verifier
+        self.signer = signer
+        self.verifier = verifier
         self._sequence = 0
         self._named: dict[LinkId, dict[RecordKey, tuple[int, int]]] = {}
 
@@ -49,7 +49,7 @@ class Spreading:
         self._sequence += 1
         me = self._identity
         record = Record(me.peer, me.epoch, int(kind), self._sequence, body, b"")
-        record.signature = self._signer.sign(signed_part(record))
+        record.signature = self.signer.sign(signed_part(record))
         self.book.put(record, now)
         return self._flood([record], None, now)
 
@@ -71,7 +71,9 @@ class Spreading:
         own = [
             record.epoch
             for record in records
-            if record.origin == me.peer and me.epoch < record.epoch < EPOCH_MAX
+            if record.origin == me.peer
+            and me.epoch < record.epoch < EPOCH_MAX
+            and self.verifier.verify(me.peer, signed_part(record), record.signature)
         ]
         return max(own, default=0)
 
@@ -133,7 +135,9 @@ class Spreading:
         reason = self.book.judge(record)
         if reason is not None:
             return reason
-        if not self._verifier.verify(record.origin, signed_part(record), record.signature):
+        if record.kind == RecordKind.CREDENTIAL and not self.verifier.learn(record.origin, record.body):
+            return DropReason.UNTRUSTED
+        if not self.verifier.verify(record.origin, signed_part(record), record.signature):
             return DropReason.SIGNATURE
         return None
 
@@ -157,8 +161,14 @@ class Spreading:
         ]
 
     def _send(self, link: Link, keys: list[RecordKey], now: float) -> list[Action]:
+        keys = sorted(keys, key=_goes_later)
         records = [record for key in keys if (record := self.book.aged(key, now)) is not None]
         return [SendControl(link.id, frame) for frame in _frames(records)]
+
+
+def _goes_later(key: RecordKey) -> bool:
+    """Credentials go first: without them the receiver can't check the rest."""
+    return key[1] != RecordKind.CREDENTIAL
 
 
 def _frames(records: list[Record]) -> list[bytes]:

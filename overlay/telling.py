@@ -9,9 +9,17 @@ from collections.abc import Sequence
 from anabranch.overlay.actions import Action
 from anabranch.overlay.addresses import is_dialable
 from anabranch.overlay.attributes import Row, plain, sound_attributes
-from anabranch.overlay.codec import decode_interests, decode_links, decode_roles, decode_sites, encode_body
+from anabranch.overlay.codec import (
+    decode_interests,
+    decode_links,
+    decode_revocations,
+    decode_roles,
+    decode_sites,
+    encode_body,
+)
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
+from anabranch.overlay.durables import DurableEntry, Durables, decode_durables
 from anabranch.overlay.errors import DropReason, PeerError, UsageError
 from anabranch.overlay.estimators import differs, loss_level
 from anabranch.overlay.headers import LinkEntry, Record, RecordKind, RolesBody
@@ -51,6 +59,7 @@ class Telling:
         routes: Routes,
         spreading: Spreading,
         addresses: Sequence[str],
+        durables: Durables,
     ) -> None:
         self.addresses = list(addresses)
         """Where we can be dialled."""
@@ -60,6 +69,8 @@ class Telling:
         """When we last had to outbid a later record under our own name."""
         self.addresses_of: dict[str, list[str]] = {}
         """Where other peers can be dialled."""
+        self.has_revoked = False
+        """Whether a revocation list came that is not told on yet."""
         self._identity = identity
         self._config = config
         self._links = links
@@ -69,6 +80,7 @@ class Telling:
         self._selections = selections
         self._routes = routes
         self._spreading = spreading
+        self._durables = durables
         self._attributes: Row | None = None
         self._told: dict[str, LinkEntry] = {}
         self._told_at = -1e9
@@ -81,11 +93,26 @@ class Telling:
     def everything(self, patterns: frozenset[Interest], now: float) -> list[Action]:
         """All records about ourselves."""
         roles = RolesBody(self._config.role.value, self.addresses)
-        actions = self._spreading.originate(RecordKind.ROLES, encode_body(roles), now)
+        actions = self.introduce(now)
+        actions += self._spreading.originate(RecordKind.ROLES, encode_body(roles), now)
         actions += self.links_now(now)
         actions += self.interests(patterns, now)
         if self._attributes is not None:
             actions += self.sites(self._attributes, now)
+        if self._durables.own:
+            actions += self.durables_now(now)
+        return actions
+
+    def introduce(self, now: float) -> list[Action]:
+        """What proves our records, and what proves that others can't be believed any more."""
+        spreading = self._spreading
+        actions: list[Action] = []
+        if spreading.signer.credential:
+            actions += spreading.originate(RecordKind.CREDENTIAL, spreading.signer.credential, now)
+        if lists := spreading.verifier.revocations():
+            body = encode_body(lists)
+            if len(body) <= self._config.record_body_max_bytes:  # larger ones go by file alone
+                actions += spreading.originate(RecordKind.REVOCATIONS, body, now)
         return actions
 
     def withdrawal(self, now: float) -> list[Action]:
@@ -123,6 +150,10 @@ class Telling:
         self._attributes = attributes
         self._sites.set(self._identity.peer, attributes)
         return self._spreading.originate(RecordKind.SITES, body, now)
+
+    def durables_now(self, now: float) -> list[Action]:
+        """Tell our durable subscriptions."""
+        return self._spreading.originate(RecordKind.DURABLES, encode_body(self._durables.entries()), now)
 
     def links_now(self, now: float) -> list[Action]:
         """Tell our links, changed or not."""
@@ -206,6 +237,15 @@ class Telling:
             is_new = origin not in self.addresses_of
             self.addresses_of[origin] = [address for address in addresses if is_dialable(address)]
             return is_new
+        if record.kind == RecordKind.DURABLES:
+            self._durables.set_others(origin, filter(_is_durable, decode_durables(record.body)))
+            return False
+        if record.kind == RecordKind.REVOCATIONS:
+            for each in decode_revocations(record.body):
+                self.has_revoked |= self._spreading.verifier.revoke(each)
+            return False
+        if record.kind == RecordKind.CREDENTIAL:
+            return False  # learnt when it was checked
         return self._sites.set(origin, sound_attributes(decode_sites(record.body)))
 
     def _is_interest(self, interest: Interest) -> bool:
@@ -236,6 +276,16 @@ class Telling:
         if not candidates:
             return []
         return self.addresses_of[candidates[rng.randrange(len(candidates))]][:1]
+
+    def forget_untrusted(self) -> bool:
+        """Forget what peers said whose credential ended; whether anything was."""
+        is_trusted, me = self._spreading.verifier.is_trusted, self._identity.peer
+        changed = False
+        for origin in sorted(self._spreading.book.origins()):
+            if origin != me and not is_trusted(origin):
+                for kind in self._spreading.book.remove(origin):
+                    changed |= self._unapply(origin, kind)
+        return changed
 
     def expire(self, now: float) -> bool:
         """Forget records past their lifetime, and peers that no path has reached for long."""
@@ -271,7 +321,9 @@ class Telling:
             return self._interests.set_patterns(origin, frozenset())
         if kind == RecordKind.ROLES:
             self.addresses_of.pop(origin, None)
-        else:
+        elif kind == RecordKind.DURABLES:
+            self._durables.set_others(origin, ())
+        elif kind == RecordKind.SITES:
             return self._sites.remove(origin)
         return False
 
@@ -297,3 +349,15 @@ def _is_sane(entry: LinkEntry) -> bool:
         and 0 <= entry.loss_ppm <= 10**6
         and 0 <= entry.availability_ppm <= 10**6
     )
+
+
+def _is_durable(entry: DurableEntry) -> bool:
+    return is_peer_name(entry.name) and _is_pattern(entry.pattern)
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        check_pattern(text)
+    except UsageError:
+        return False
+    return True

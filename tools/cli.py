@@ -20,7 +20,12 @@ _COMMANDS = {
     "sub": ("anabranch.tools.commands.sub:sub", "Print the messages of matching topics."),
     "links": ("anabranch.tools.commands.views:links", "Show the links of a running peer, or of its mesh."),
     "routes": ("anabranch.tools.commands.views:routes", "Show the routes that a running peer uses."),
+    "keys": ("anabranch.tools.commands.keys:keys_app", "Make and revoke the identities of a secured mesh."),
     "sim": ("anabranch.tools.commands.sim:sim", "Run a mesh in virtual time."),
+    "testbed": (
+        "anabranch.tools.commands.testbed:testbed_app",
+        "Run real peers over an emulated network.",
+    ),
     "demo": ("anabranch.tools.demo.command:demo", "Run a local mesh that shows itself working."),
     "bench": ("anabranch.tools.bench.cli:bench_app", "Measure throughput, round trips and relaying."),
 }

@@ -13,6 +13,7 @@ from anabranch.overlay.qos import Overflow
 from anabranch.overlay.queues import ONE_FRAME_MAX_BYTES
 
 if TYPE_CHECKING:
+    from anabranch.transport.confirmations import Receipt
     from anabranch.transport.peer import Peer
     from anabranch.transport.shell import Shell
 
@@ -44,7 +45,7 @@ class Publisher:
 
     async def put(
         self, payload: object, *, attributes: Mapping[str, object] | None = None, to: str | None = None
-    ) -> None:
+    ) -> "Receipt | None":
         """Publish bytes, or a value that msgpack can carry (None, numbers, texts, lists, maps, structs).
 
         `attributes`: names and values (numbers, texts, booleans, sets) that filters of subscriptions look at.
@@ -53,7 +54,7 @@ class Publisher:
 
         Returns when the message has been taken; with overflow `block` it waits while a link on its way, or a
         subscriber that blocks, makes progress but has no room. Messages that nobody wants, or that cannot be
-        sent to those who do, are counted and dropped.
+        sent to those who do, are counted and dropped. A publisher with a guarantee returns a receipt.
         """
         outlet = self._outlet
         if type(payload) is bytes:
@@ -63,26 +64,27 @@ class Publisher:
         if attributes is not None or to is not None:
             if self._put_selected(payload, size, attributes, to):
                 await self._shell.wait_for_room(outlet)
-            return
+            return None
         room = outlet.room - size
         if room > 0 and size <= self._inline_max:
             # Not the first of this turn: it leaves with the others.
             outlet.payloads.append(payload)
             outlet.room = room - MESSAGE_BYTES
-            return
+            return None
         if (
             size <= ONE_FRAME_MAX_BYTES
             and not self._gate.shut
             and not self._closed
             and self._shell.express(outlet, payload)
         ):
-            return
+            return None
         self._put_first(payload, size)
         is_full = outlet.room <= 0
         if self._shell.published(outlet, is_full) and self._overflow is Overflow.BLOCK:
             await self._shell.wait_for_room(outlet)
         elif is_full:
             await asyncio.sleep(0)  # let the loop read and breathe
+        return None
 
     @property
     def availability(self) -> float:
@@ -144,6 +146,7 @@ class Publisher:
         self._shell.node.publish(self._outlet, payload, size, time.monotonic())
 
     def _check(self, size: int) -> None:
+        """Whether a payload of this size may be put now."""
         self._gate.check()
         if self._closed:
             raise ClosedError(f"publisher of {self.topic!r} is closed")

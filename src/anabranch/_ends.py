@@ -29,7 +29,7 @@ class Publisher:
 
     def put(
         self, payload: object, *, attributes: Mapping[str, object] | None = None, to: str | None = None
-    ) -> None:
+    ) -> object:
         """Publish bytes, or a value that msgpack can carry; returns once the message is handed over.
 
         The peer's thread takes whatever was handed over in one go. While 4 MiB wait for that (the links have
@@ -38,6 +38,7 @@ class Publisher:
         raises UsageError here and now. Age and deadline count from when the peer takes the message.
         """
         self._hand_over(payload, attributes, to)
+        return None
 
     def close(self) -> None:
         """What was put still leaves; further puts raise."""

@@ -10,9 +10,10 @@ from support_nodes import Driver, Mesh, links_record, record, wants_record
 
 from anabranch.overlay.actions import SendControl
 from anabranch.overlay.config import Config
-from anabranch.overlay.headers import Digest, Inspect, Kind, Record, RecordKind, Records, Want
+from anabranch.overlay.headers import Digest, Hello, Inspect, Kind, Record, RecordKind, Records, Want
 from anabranch.overlay.identifiers import LinkId
 from anabranch.overlay.qos import Role
+from anabranch.security.signing import NullVerifier
 
 STATIC = Config(neighbours_target=0)
 ORIGINS = ("p", "q", "r")
@@ -148,7 +149,7 @@ def test_a_record_past_its_lifetime_is_not_taken() -> None:
     assert driver.node.interests.patterns_of("p") == frozenset()
 
 
-class OneKey:
+class OneKey(NullVerifier):
     """Believes who signs with its own name."""
 
     def verify(self, origin: str, payload: bytes, signature: bytes) -> bool:
@@ -157,14 +158,16 @@ class OneKey:
 
 def test_only_records_whose_signature_holds_are_taken_and_passed_on() -> None:
     driver = Driver(verifier=OneKey())
-    link, other = driver.neighbour("b"), driver.neighbour("c")
+    link, other = driver.opened(), driver.opened()
+    for each, name in ((link, "b"), (other, "c")):
+        driver.control(each, Kind.HELLO, Hello(name, 1, "peer", 7, b"", name.encode()))
     driver.take(object)
     driver.records(
         link,
         record("p", RecordKind.INTERESTS, ["a"], signature=b"p"),
         record("q", RecordKind.INTERESTS, ["a"], signature=b"p"),
     )
-    assert driver.node.interests.find("a").always == ("p",)
+    assert driver.node.interests.find("a") == ("p",)
     assert passed_on(driver, other) == [("p", 2, 1)]
     assert driver.drops() == {"signature": 1}
 
