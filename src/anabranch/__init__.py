@@ -19,11 +19,13 @@ if TYPE_CHECKING:
         StoreError,
         UsageError,
     )
+    from anabranch.overlay.profiles import Profile
     from anabranch.overlay.qos import Guarantee, Overflow, Variant
     from anabranch.transport.assured import AssuredPublisher
     from anabranch.transport.confirmations import Outcome, Receipt
     from anabranch.transport.message import Message
     from anabranch.transport.peer import Client, Peer
+    from anabranch.transport.profiles import load_profile
     from anabranch.transport.publisher import Publisher
     from anabranch.transport.subscription import Subscription
 
@@ -42,12 +44,14 @@ _HOMES = {
     "Outcome": "anabranch.transport.confirmations",
     "Overflow": "anabranch.overlay.qos",
     "Peer": "anabranch.transport.peer",
+    "Profile": "anabranch.overlay.profiles",
     "Publisher": "anabranch.transport.publisher",
     "Receipt": "anabranch.transport.confirmations",
     "StoreError": "anabranch.overlay.errors",
     "Subscription": "anabranch.transport.subscription",
     "UsageError": "anabranch.overlay.errors",
     "Variant": "anabranch.overlay.qos",
+    "load_profile": "anabranch.transport.profiles",
 }
 
 __all__ = [
@@ -63,12 +67,14 @@ __all__ = [
     "Outcome",
     "Overflow",
     "Peer",
+    "Profile",
     "Publisher",
     "Receipt",
     "StoreError",
     "Subscription",
     "UsageError",
     "Variant",
+    "load_profile",
 ]
 
 

@@ -22,6 +22,7 @@ from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import ClosedError, UsageError
 from anabranch.overlay.expressions import parse
+from anabranch.overlay.profiles import Profile
 from anabranch.overlay.qos import Guarantee, Overflow
 from anabranch.overlay.selections import SITE_TOPIC
 from anabranch.transport import peer as asynchronous
@@ -58,6 +59,7 @@ class Peer:
         beacon: str | None = None,
         beacon_unicast: Sequence[str] = (),
         log_dir: str | Path | None = None,
+        profile: str | Path | Profile | None = None,
     ) -> None:
         self._prepare(
             asynchronous.Peer(
@@ -69,6 +71,7 @@ class Peer:
                 beacon=beacon,
                 beacon_unicast=beacon_unicast,
                 log_dir=log_dir,
+                profile=profile,
             )
         )
 

@@ -34,8 +34,8 @@ class SimPeer(Shell):
         self._note(time, TraceKind.FAULT)
         local = self.clock(time)
         self.node.start(local)
-        if self.attributes:
-            self.node.set_attributes(self.attributes, local)
+        if self.name in self._ledger.sites:
+            self.node.set_attributes(self._ledger.sites[self.name], local)
         for subscription in again:
             number = self.node.subscribe(subscription.pattern, local, subscription.where)
             self.subscriptions[number] = subscription
@@ -107,10 +107,11 @@ class SimPeer(Shell):
                 self.node.unsubscribe(number, local)
         self.turn(time)
 
-    def publish(self, topic: str, payloads: Sequence[object], deadline_s: float, time: float) -> None:
-        """The application puts messages, all within one turn of its loop."""
+    def publish(self, topic: str, payloads: Sequence[object], demand: Demand | float, time: float) -> None:
+        """The application puts messages, all within one turn of its loop. A number is a deadline."""
         local = self.application_step(time)
-        outlet, published = self._outlets.get((topic, deadline_s)) or self._open(topic, deadline_s, local)
+        demand = demand if isinstance(demand, Demand) else Demand(demand)
+        outlet, published = self._outlets.get((topic, demand)) or self._open(topic, demand, local)
         node, ledger = self.node, self._ledger
         for payload in payloads:
             encoded, size = encode_payload(payload)
@@ -127,21 +128,26 @@ class SimPeer(Shell):
         self,
         topic: str,
         payloads: Sequence[object],
-        deadline_s: float,
+        demand: Demand,
         attributes: Mapping[str, object] | None,
         to: str | None,
         time: float,
     ) -> None:
         """The application puts messages with attributes, or for selected sites."""
         local = self.application_step(time)
-        outlet, _ = self._outlets.get((topic, deadline_s)) or self._open(topic, deadline_s, local)
+        outlet, _ = self._outlets.get((topic, demand)) or self._open(topic, demand, local)
         for payload in payloads:
             encoded, size = encode_payload(payload)
             flow = self.node.select(outlet, encoded, size, attributes, to, local)
             published = self._flows.get(flow.publisher)
             if published is None:
                 published = self._ledger.open(
-                    self.name, flow.publisher, self.incarnation, topic, flow.next_sequence - 1, deadline_s
+                    self.name,
+                    flow.publisher,
+                    self.incarnation,
+                    topic,
+                    flow.next_sequence - 1,
+                    demand.deadline_s,
                 )
                 published.is_selected = True
                 self._flows[flow.publisher] = published
@@ -152,17 +158,16 @@ class SimPeer(Shell):
     def set_attributes(self, attributes: Mapping[str, object], time: float) -> None:
         """The application says what its site is."""
         local = self.application_step(time)
-        self.attributes = dict(attributes)
         self._ledger.sites[self.name] = check_attributes(attributes)
         self.node.set_attributes(attributes, local)
         self.turn(time)
 
-    def _open(self, topic: str, deadline_s: float, local: float) -> tuple[Outlet, Published]:
-        outlet = self.node.open_publisher(topic, local, Demand(deadline_s))
+    def _open(self, topic: str, demand: Demand, local: float) -> tuple[Outlet, Published]:
+        outlet = self.node.open_publisher(topic, local, demand)
         published = self._ledger.open(
-            self.name, outlet.publisher, self.incarnation, topic, outlet.next_sequence, deadline_s
+            self.name, outlet.publisher, self.incarnation, topic, outlet.next_sequence, demand.deadline_s
         )
-        self._outlets[topic, deadline_s] = outlet, published
+        self._outlets[topic, demand] = outlet, published
         return outlet, published
 
     def acknowledge(
