@@ -4,6 +4,7 @@ from collections.abc import Container, Iterable
 from typing import Generic, TypeVar
 
 from anabranch.overlay.attributes import NO_ATTRIBUTES, Row
+from anabranch.overlay.covering import announced
 from anabranch.overlay.expressions import Expression
 from anabranch.overlay.filterindex import FilterIndex
 from anabranch.overlay.identifiers import SubscriptionId
@@ -78,6 +79,8 @@ class LocalSubscriptions:
         self.version = 0
         self._pattern_of: dict[SubscriptionId, tuple[str, Expression | None]] = {}
         self._wanted: Wanted[SubscriptionId] = Wanted()
+        self._announced: frozenset[Interest] = frozenset()
+        self._announced_version = 0
 
     def __len__(self) -> int:
         return len(self._pattern_of)
@@ -97,17 +100,14 @@ class LocalSubscriptions:
 
     def patterns(self) -> frozenset[Interest]:
         """What to announce."""
-        return frozenset(
-            pattern if where is None else (pattern, where.text)
-            for pattern, where in self._pattern_of.values()
-        )
+        if self._announced_version != self.version:
+            self._announced_version, self._announced = self.version, announced(self._pattern_of.values())
+        return self._announced
 
     def patterns_besides(self, left_out: Container[SubscriptionId]) -> frozenset[Interest]:
         """What all but these subscriptions want."""
-        return frozenset(
-            pattern if where is None else (pattern, where.text)
-            for subscription, (pattern, where) in self._pattern_of.items()
-            if subscription not in left_out
+        return announced(
+            wanted for subscription, wanted in self._pattern_of.items() if subscription not in left_out
         )
 
     def wants(self, topic: str) -> "Wants[SubscriptionId]":
