@@ -1,14 +1,16 @@
-"""What a subscription may ask of its peer: to be forgotten, and that reading pauses while it is full."""
+"""What subscriptions and beacons need of their peer."""
 
 import time
+from collections.abc import Callable, Sequence
 
 from anabranch.overlay.identifiers import SubscriptionId
+from anabranch.transport.beacons import Beacon
 from anabranch.transport.shell import Shell
 from anabranch.transport.subscription import Subscription
 
 
 class PeerHost:
-    """What a subscription needs of its peer (see `subscription.Host`)."""
+    """Between subscriptions and their peer."""
 
     def __init__(self, subscriptions: dict[SubscriptionId, Subscription], shell: Shell) -> None:
         self.counters = shell.node.counters
@@ -34,3 +36,24 @@ class PeerHost:
         """The application will take this long for what came over this path."""
         self._shell.node.application_backlog(path, backlog_s, time.monotonic())
         self._shell.turn_soon()
+
+
+def make_beacon(
+    group: str, shell: Shell, addresses: Callable[[], list[str]], unicast: Sequence[str]
+) -> Beacon:
+    """The beacon of a peer: whoever it finds is dialled unless there is a link already."""
+    node = shell.node
+
+    def found(peer: str, its_addresses: list[str]) -> None:
+        if not shell.gate.shut and peer not in node.links.by_peer:
+            node.found(its_addresses, time.monotonic())
+            shell.turn()
+
+    return Beacon(
+        group,
+        name=node.peer,
+        instance=node.identity.instance,
+        addresses=addresses,
+        on_found=found,
+        unicast=list(unicast),
+    )

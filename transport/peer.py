@@ -4,7 +4,7 @@ import asyncio
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,26 +18,29 @@ from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import ClosedError, UsageError
 from anabranch.overlay.identifiers import PeerId, SubscriptionId
 from anabranch.overlay.node import Node
-from anabranch.overlay.patterns import check_pattern, check_topic
+from anabranch.overlay.patterns import check_pattern
 from anabranch.overlay.profiles import Profile
-from anabranch.overlay.qos import Demand, Guarantee, Overflow, Role
+from anabranch.overlay.qos import Guarantee, Overflow, Role
 from anabranch.overlay.selections import SITE_TOPIC
-from anabranch.transport.assured import guarantee_of, open_publisher
+from anabranch.transport.assured import demand_of, open_publisher, terms_of
+from anabranch.transport.awaiting import Awaiting
 from anabranch.transport.beacons import Beacon
 from anabranch.transport.endpoints import advertisable, dialable, texts
-from anabranch.transport.hosting import PeerHost
+from anabranch.transport.hosting import PeerHost, make_beacon
 from anabranch.transport.logwriter import LogWriter
+from anabranch.transport.persistence import Persistence
 from anabranch.transport.profiles import load_profile
 from anabranch.transport.publisher import Publisher
 from anabranch.transport.shell import Shell
 from anabranch.transport.subscription import QUEUE_MAX, Callback, Subscription
+from anabranch.transport.watched import OnMissed, make_subscription
 
 CLOSE_DEADLINE_S = 2.0
 TOPIC_PUBLISHERS_MAX = 256
 """Publishers that `Peer.put` keeps open for topics it was used with."""
 
 
-class Peer:
+class Peer(Awaiting):
     """One peer of a mesh.
 
         async with Peer("tower-7", listen="tcp://127.0.0.1:7400", join=["tcp://10.0.0.2:7400"]) as peer:
@@ -49,6 +52,7 @@ class Peer:
     `beacon`: a UDP multicast group (`udp://239.192.7.40:7400`) to find neighbours by, `beacon_unicast` the
     hosts to ask where multicast does not reach.
     `log_dir`: where to write probe, link, route and delivery records; None writes none.
+    `store_dir`: where to keep what persistent publishers put and how far durable subscriptions are.
     `profile`: what was learned about links, as `anabranch analyze` writes it; see `load_profile`.
     """
 
@@ -63,6 +67,7 @@ class Peer:
         beacon: str | None = None,
         beacon_unicast: Sequence[str] = (),
         log_dir: str | Path | None = None,
+        store_dir: str | Path | None = None,
         profile: str | Path | Profile | None = None,
     ) -> None:
         self.name = PeerId.parse(name)
@@ -81,6 +86,8 @@ class Peer:
         self._beacon_unicast = list(beacon_unicast)
         self._profile = load_profile(profile) if isinstance(profile, str | Path) else profile
         self._log_dir = Path(log_dir) if log_dir is not None else None
+        self._store_dir = Path(store_dir) if store_dir is not None else None
+        self._persistence: Persistence | None = None
         if self.config.role is Role.CLIENT and (self._listen or not (self._join or beacon)):
             raise UsageError(f"client {name!r}: a light client takes join= addresses and does not listen")
         self._shell: Shell | None = None
@@ -89,7 +96,7 @@ class Peer:
         self._beacon: Beacon | None = None
         self._subscriptions: dict[SubscriptionId, Subscription] = {}
         self._publishers: dict[str, Publisher] = {}
-        self._changed = asyncio.Event()
+        super().__init__()
         self._was_opened = False
 
     async def __aenter__(self) -> Self:
@@ -107,9 +114,6 @@ class Peer:
             raise UsageError(f"peer {self.name} was opened before: make a new Peer")
         self._was_opened = True
         epoch = time.time_ns() // 1000
-        if self._log_dir is not None:
-            offset_us = epoch - int(time.monotonic() * 1e6)
-            self._writer = LogWriter(self._log_dir, str(self.name), wall_offset_us=offset_us)
         node = Node(
             self.name,
             self.config,
@@ -121,14 +125,26 @@ class Peer:
         if self._profile is not None:
             node.use_profile(self._profile)
         self._node = node
+        if self._store_dir is not None:
+            self._persistence = await Persistence.open(self._store_dir, node)
+        if self._log_dir is not None:
+            offset_us = epoch - int(time.monotonic() * 1e6)
+            self._writer = LogWriter(self._log_dir, str(self.name), wall_offset_us=offset_us)
         write = self._writer.write if self._writer is not None else None
         shell = self._shell = Shell(node, self._deliver, self._notify, write, self._subscriptions)
         try:
             self.addresses = shell.listen(self._listen)
             node.set_addresses(self._advertise or advertisable(self.addresses))
             shell.start()
+            if self._persistence is not None:
+                self._persistence.start(shell)
             if self._beacon_group:
-                self._beacon = self._make_beacon(node)
+                self._beacon = make_beacon(
+                    self._beacon_group,
+                    shell,
+                    lambda: self._advertise or advertisable(self.addresses),
+                    self._beacon_unicast,
+                )
                 await self._beacon.start()
         except BaseException:
             await self.close()
@@ -142,6 +158,8 @@ class Peer:
         if self._beacon is not None:
             await self._beacon.close()
         await shell.close(CLOSE_DEADLINE_S)
+        if self._persistence is not None:
+            await self._persistence.close()
         for subscription in list(self._subscriptions.values()):
             subscription.close()
         if self._writer is not None:
@@ -155,7 +173,8 @@ class Peer:
         deadline: float | None = None,
         availability: float | None = None,
         overflow: str | Overflow = Overflow.BLOCK,
-        guarantee: str | Guarantee = Guarantee.BEST_EFFORT,
+        guarantee: str | Guarantee | None = None,
+        rate_max: float | None = None,
     ) -> Publisher:
         """A publisher of one topic.
 
@@ -167,16 +186,17 @@ class Peer:
         `overflow`: `block` makes `put` wait while a link on the way has no room but makes progress;
         otherwise it never waits, and what finds no room is dropped and counted (`dropped.queue_full`).
         `guarantee`: `acknowledged` sends again until each receiver confirmed; it makes an `AssuredPublisher`.
+        `persistent` also writes each message to the peer's store (`store_dir`) before `put` returns.
+        `rate_max`: messages per second; the rest waits, or is dropped if not `block`; see `Config.topics`.
         """
         shell = self._running()
-        if deadline is not None and not 0 < deadline < 4000:
-            raise UsageError(f"deadline = {deadline}: seconds, above 0 and below 4000")
-        if availability is not None and not 0 < availability < 1:
-            raise UsageError(f"availability = {availability}: a share above 0 and below 1, such as 0.9999")
-        promise = guarantee_of(guarantee)
-        demand = Demand(deadline or 0.0, availability or 0.0)
+        demand = demand_of(deadline, availability)
+        promise, rate = terms_of(self.config.topics, topic, guarantee, rate_max)
+        if promise is Guarantee.PERSISTENT:
+            self._persistent(f"guarantee = 'persistent' for {topic!r}")
         outlet = shell.node.open_publisher(topic, time.monotonic(), demand)
-        return open_publisher(self, shell, outlet, _overflow(overflow), promise)
+        terms = (_overflow(overflow), promise, rate, self._persistence)
+        return await open_publisher(self, shell, outlet, *terms)
 
     async def put(
         self,
@@ -212,6 +232,10 @@ class Peer:
         callback: Callback | None = None,
         queue_max: int = QUEUE_MAX,
         overflow: str | Overflow = Overflow.DROP_OLDEST,
+        durable: str | None = None,
+        auto_accept: bool = True,
+        on_missed: OnMissed | None = None,
+        silence: float | None = None,
     ) -> Subscription:
         """Want every topic that matches (`*` one level, `**` any number).
 
@@ -221,69 +245,43 @@ class Peer:
         holds `queue_max` messages; then `drop_oldest`, `drop_newest`, or `block`: publishers that block
         are asked to pause, and this peer stops reading as long as the application goes on taking messages;
         once it takes none for 0.3 s, what comes beyond twice the queue is dropped, the newest first.
+
+        `durable`: a name under which it outlives this process: messages of persistent publishers wait for
+        it, and each is accepted once: by asking for the next, or only by `await message.accept()` if
+        `auto_accept` is False.
+        `on_missed` is called with a `Missed` for late messages, gaps, and each `silence` seconds without any.
         """
         shell = self._running()
         policy = _overflow(overflow)
         check_pattern(pattern)
-        subscription_id = shell.node.subscribe(pattern, time.monotonic(), where)
         host = PeerHost(self._subscriptions, shell)
-        try:
-            subscription = Subscription(host, subscription_id, pattern, queue_max, policy, callback)
-        except UsageError:
-            shell.node.unsubscribe(subscription_id, time.monotonic())
-            raise
-        self._subscriptions[subscription_id] = subscription
+        if durable is not None:
+            if where is not None:
+                raise UsageError(f"where with durable = {durable!r}: durable ones take whole topics")
+            if on_missed is not None or silence is not None:
+                raise UsageError(f"on_missed with durable = {durable!r}: nothing is missed there; it waits")
+            persistence = self._persistent(f"durable = {durable!r}")
+            subscription: Subscription = persistence.subscription(
+                host, pattern, queue_max, callback, durable, auto_accept
+            )
+            number = subscription.id
+        else:
+            number = shell.node.subscribe(pattern, time.monotonic(), where=where)
+            try:
+                subscription = make_subscription(
+                    host, number, pattern, queue_max, policy, callback, on_missed, silence
+                )
+            except UsageError:
+                shell.node.unsubscribe(number, time.monotonic())
+                raise
+        self._subscriptions[number] = subscription
         shell.turn()
         return subscription
 
-    def subscribers(
-        self, topic: str, *, attributes: Mapping[str, object] | None = None, to: str | None = None
-    ) -> tuple[str, ...]:
-        """The peers that want a topic, with filters or without, and can be reached now, this one included.
-
-        With `attributes` or `to`: those that such a publication would be sent to.
-        """
-        return self._running().node.destinations(check_topic(topic), attributes, to)
-
-    async def wait_for_subscribers(
-        self,
-        topic: str,
-        count: int = 1,
-        *,
-        attributes: Mapping[str, object] | None = None,
-        to: str | None = None,
-        timeout: float | None = None,
-    ) -> tuple[str, ...]:
-        """Until at least `count` peers want a topic, as `subscribers` has it; who they are. TimeoutError
-        names what was there."""
-
-        def there() -> tuple[str, ...]:
-            return self.subscribers(topic, attributes=attributes, to=to)
-
-        await self._until(
-            lambda: len(there()) >= count,
-            timeout,
-            lambda: f"{count} subscribers of {topic!r}: there are {_listed(there())}",
-        )
-        return there()
-
-    async def wait_for_links(self, count: int = 1, *, timeout: float | None = None) -> None:
-        """Until this peer has at least `count` links."""
-        node = self._running().node
-        await self._until(
-            lambda: len(node.links.by_peer) >= count,
-            timeout,
-            lambda: f"{count} links: there are {_listed(node.links.by_peer)}",
-        )
-
-    async def wait_for_peers(self, *names: str, timeout: float | None = None) -> None:
-        """Until all of these peers can be reached."""
-        node = self._running().node
-        await self._until(
-            lambda: node.reachable() >= set(names),
-            timeout,
-            lambda: f"peers: no path to {_listed(set(names) - node.reachable())}",
-        )
+    async def forget_durable(self, name: str) -> None:
+        """End a durable subscription for good: publishers keep nothing for it any more."""
+        self._running()
+        await self._persistent(f"durable = {name!r}").forget_durable(name)
 
     def set_attributes(self, attributes: Mapping[str, object]) -> None:
         """Declare what this site is, for messages that select receivers by it; replaces earlier ones.
@@ -336,41 +334,16 @@ class Peer:
         self._shell.gate.check()
         return self._shell
 
+    def _persistent(self, what: str) -> Persistence:
+        if self._persistence is None:
+            raise UsageError(f"{what}: peer {self.name} has no store; give it one with store_dir=DIRECTORY")
+        return self._persistence
+
     def _deliver(self, action: Deliver) -> None:
         for subscription_id in action.subscriptions:
             subscription = self._subscriptions.get(subscription_id)
             if subscription is not None:
                 subscription.offer(action.run)
-
-    def _notify(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
-
-    async def _until(
-        self, condition: Callable[[], bool], timeout: float | None, awaited: Callable[[], str]
-    ) -> None:
-        try:
-            async with asyncio.timeout(timeout):
-                while not condition():
-                    await self._changed.wait()
-                    self._running()
-        except TimeoutError:
-            raise TimeoutError(f"waited {timeout} s for {awaited()}") from None
-
-    def _make_beacon(self, node: Node) -> Beacon:
-        def found(peer: str, addresses: list[str]) -> None:
-            if self._shell is not None and peer not in node.links.by_peer:
-                node.found(addresses, time.monotonic())
-                self._shell.turn()
-
-        return Beacon(
-            self._beacon_group,
-            name=str(self.name),
-            instance=node.identity.instance,
-            addresses=lambda: self._advertise or advertisable(self.addresses),
-            on_found=found,
-            unicast=self._beacon_unicast,
-        )
 
 
 class Client(Peer):
@@ -380,12 +353,16 @@ class Client(Peer):
     when that peer is gone.
     """
 
-    def __init__(self, name: str, *, join: str | Sequence[str], config: Config | None = None) -> None:
-        super().__init__(name, join=join, config=(config or Config()).replace(role=Role.CLIENT))
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "none"
+    def __init__(
+        self,
+        name: str,
+        *,
+        join: str | Sequence[str],
+        config: Config | None = None,
+        store_dir: str | Path | None = None,
+    ) -> None:
+        config = (config or Config()).replace(role=Role.CLIENT)
+        super().__init__(name, join=join, config=config, store_dir=store_dir)
 
 
 def _overflow(value: str | Overflow) -> Overflow:

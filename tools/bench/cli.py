@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from anabranch.tools.bench import scenarios
+from anabranch.tools.bench.analytics import analytics as measure_analytics
+from anabranch.tools.bench.analytics import growth, parse_rows
 from anabranch.tools.bench.jobs import BenchError
 from anabranch.tools.bench.matching import filters as measure_filters
 from anabranch.tools.bench.matching import parse_entries
@@ -30,7 +32,7 @@ from anabranch.tools.bench.summary import (
 from anabranch.tools.bench.systems import PRODUCT, RIVALS, System
 
 bench_app = typer.Typer(
-    help="Measure throughput, round trips, relaying, fan-out, memory, next to other systems; and routing.",
+    help="Measure throughput, round trips, relaying, fan-out, memory, routing, analysis, next to others.",
     no_args_is_help=True,
 )
 
@@ -243,6 +245,24 @@ def matching(
             rows.append(_guarded(measure, count))
             _progress.print(f"    {rows[-1]['p50_us']:,} us", markup=False)
     _print("matching", rows, [], [], as_json)
+
+
+@bench_app.command()
+def analytics(
+    rows: Annotated[
+        str, typer.Option("--rows", help="Rows of made-up logs, separated by commas for several runs.")
+    ] = "1000000",
+    memory: Annotated[
+        str, typer.Option("--memory", help="Heap of the driver, as spark.driver.memory takes it.")
+    ] = "2g",
+    as_json: AsJson = False,
+) -> None:
+    """Seconds and rows/s of all jobs of `anabranch analyze`; three of them next to DuckDB."""
+    sizes = parse_rows(rows)
+    results = _guarded(
+        measure_analytics, sizes, memory, lambda line: _progress.print(f"  {line}", markup=False)
+    )
+    _print("analytics", results, growth(results), [], as_json)
 
 
 def _options(seconds: float, warmup: float, runs: int, rate: float = 0.0) -> Options:

@@ -37,7 +37,7 @@ class SimPeer(Shell):
         if self.name in self._ledger.sites:
             self.node.set_attributes(self._ledger.sites[self.name], local)
         for subscription in again:
-            number = self.node.subscribe(subscription.pattern, local, subscription.where)
+            number = self.node.subscribe(subscription.pattern, local, where=subscription.where)
             self.subscriptions[number] = subscription
             subscription.begin(time)
         self.turn(time)
@@ -92,7 +92,7 @@ class SimPeer(Shell):
     def subscribe(self, subscription: SimSubscription, time: float) -> None:
         """The application wants a pattern."""
         local = self.application_step(time)
-        number = self.node.subscribe(subscription.pattern, local, subscription.where)
+        number = self.node.subscribe(subscription.pattern, local, where=subscription.where)
         self.subscriptions[number] = subscription
         subscription.begin(time)
         self.turn(time)
