@@ -43,6 +43,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Where records are written; None: nowhere."""
     profile: str | None = None
     """What was learned about links: the file that `anabranch analyze` writes; None: nothing."""
+    store_dir: str | None = None
+    """Where the store for persistent publishers and durable subscriptions is; None: there is none."""
     preset: Literal["local", "lan", "wan", "harmony"] | None = None
     """What `config` starts from."""
     config: Config = msgspec.field(default_factory=Config)

@@ -56,6 +56,12 @@ _OPTIONS: dict[str, Any] = {
         Path | None,
         typer.Option("--profile", metavar="JSON", help="What `anabranch analyze` learned about links."),
     ],
+    "store_dir": Annotated[
+        Path | None,
+        typer.Option(
+            "--store-dir", metavar="DIR", help="Store for persistent publishers and durable subscriptions."
+        ),
+    ],
     "preset": Annotated[
         str | None, typer.Option("--preset", help="Timing to start from: local, lan, wan or harmony.")
     ],
