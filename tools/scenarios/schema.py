@@ -249,6 +249,22 @@ class VariantSettings(_Table, frozen=True, kw_only=True):
     config: dict[str, Any] = field(default_factory=dict)
 
 
+class Reference(_Table, frozen=True, kw_only=True):
+    """Numbers of somebody else, to show beside the results; each by variant, as the least and the most."""
+
+    source: str
+    pair: str | None = None
+    """The pair that pictures of a single one show, as in `s5.t1`."""
+    late_ms: Milliseconds | None = None
+    """Above this, messages of that pair count for `late_by_variant`."""
+    loss_by_variant: dict[str, tuple[Share, Share]] = field(default_factory=dict)
+    late_by_variant: dict[str, tuple[Share, Share]] = field(default_factory=dict)
+    control_by_variant: dict[str, tuple[Rate, Rate]] = field(default_factory=dict)
+    """Bytes per second."""
+    data_by_variant: dict[str, tuple[Rate, Rate]] = field(default_factory=dict)
+    """Data traffic in relation to that of `bp+qos`."""
+
+
 class Scenario(_Table, frozen=True, kw_only=True):
     """A whole file."""
 
@@ -266,6 +282,7 @@ class Scenario(_Table, frozen=True, kw_only=True):
     flows: list[Flow] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     random_faults: list[RandomFaults] = field(default_factory=list)
+    reference: Reference | None = None
 
     @property
     def end_s(self) -> float:
@@ -284,6 +301,7 @@ TABLES: dict[str, tuple[type[_Table], ...]] = {
     "flows": (Flow,),
     "events": get_args(Event),
     "random_faults": get_args(RandomFaults),
+    "reference": (Reference,),
 }
 """The structs of each table."""
 
@@ -337,6 +355,14 @@ FORMS = {
     "subscriptions": 'tables [[subscriptions]], as in { peer = "p1", patterns = ["t"] }',
     "topic": "a topic, as in air/radar/nyc",
     "variants": 'in [run] a list of names, as in ["dp", "bp"]; otherwise tables [variants.NAME]',
+    "reference": "a table [reference], as in { source = 'figure 6', pair = 's5.t1' }",
+    "source": "a text that tells where the numbers are from",
+    "pair": "a subscription and a topic, as in s5.t1",
+    "late_ms": "a number of milliseconds, 0 or more",
+    "loss_by_variant": "by variant two shares from 0 to 1, as in { dp = [0.10, 0.16] }",
+    "late_by_variant": "by variant two shares from 0 to 1, as in { dp = [0.22, 0.22] }",
+    "control_by_variant": "by variant two numbers of bytes per second above 0",
+    "data_by_variant": "by variant two numbers above 0, as in { dp = [0.5, 1.0] }",
     "warmup_s": "a number of seconds, 0 or more",
 }
 """What each key expects, in words."""

@@ -295,6 +295,8 @@ class Shell:
             self.data_bytes += size
             self.bundles_sent += 1
             counters["sent.data_bytes"] += size
+            if self._engine.meter is not None:
+                self._engine.meter.note(wire.target.name, head, size)
         else:
             self.control_bytes += size
             counters["sent.control_bytes"] += size
