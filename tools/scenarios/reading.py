@@ -13,7 +13,8 @@ import msgspec
 from anabranch.overlay.errors import UsageError
 from anabranch.tools.scenarios import schema
 from anabranch.tools.scenarios.checks import check_scenario
-from anabranch.tools.scenarios.schema import FORMS, Scenario
+from anabranch.tools.scenarios.forms import FORMS
+from anabranch.tools.scenarios.schema import Scenario
 
 _AT = re.compile(r" - at `\$(?P<path>.*)`$")
 _STEP = re.compile(r"\.(?P<key>\w+)|\[(?P<index>\d+|\.\.\.)\]")
@@ -33,7 +34,11 @@ def load_scenario(path: Path) -> Scenario:
         text = data.decode()
     except UnicodeDecodeError:
         raise UsageError(f"scenario {str(path)!r}: not UTF-8; save it as UTF-8") from None
-    return parse_scenario(text, str(path))
+    scenario = parse_scenario(text, str(path))
+    if scenario.trace is None:
+        return scenario
+    beside = msgspec.structs.replace(scenario.trace, file=str(path.parent / scenario.trace.file))
+    return msgspec.structs.replace(scenario, trace=beside)
 
 
 def parse_scenario(text: str, place: str) -> Scenario:

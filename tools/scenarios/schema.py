@@ -32,6 +32,8 @@ class ConditionKeys(_Table, frozen=True, kw_only=True):
     jitter_ms: Milliseconds | None = None
     """Each frame takes up to this much longer."""
     loss: Share | None = None
+    loss_after_loss: Annotated[float, Meta(ge=0, lt=1)] | None = None
+    """Share of frames lost after a lost one, when losses come in bursts; `loss` stays the share of all."""
     reorder: Share | None = None
     """Share of frames that are held back, so that later ones overtake them."""
     rate_bytes_s: Rate | None = None
@@ -63,6 +65,29 @@ class Network(ConditionKeys, frozen=True, kw_only=True):
     """Who dials whom: along [[links]], everybody everybody, `links_per_peer` drawn by seed, or only as `join`
     says, with the mesh looking for further neighbours itself. Default: links if there are any, else full."""
     links_per_peer: Annotated[int, Meta(ge=1, le=256)] = 4
+
+
+class Recorded(_Table, frozen=True, kw_only=True):
+    """A recorded network whose delays the links take, slice after slice from `warmup_s` on.
+
+    It says more than [network] and [[links]]; events come on top of it.
+    """
+
+    file: str
+    """Next to the scenario file, unless the path is absolute."""
+    slice_s: Annotated[float, Meta(gt=0, le=1e7)] | None = None
+    """How long a slice lasts, if the trace does not say it or time shall pass more quickly."""
+    unit: Literal["s", "cs", "ms", "us"] | None = None
+    measure: Literal["rtt", "delay"] | None = None
+    zero: Literal["missing"] | Milliseconds = "missing"
+    """What a value of 0 means: not measured, or a one-way delay."""
+    missing: Literal["hold", "down"] = "hold"
+    """A pair without a measurement keeps its last delay, or carries nothing."""
+    first_slice: Annotated[int, Meta(ge=0)] = 0
+    last_slice: Annotated[int, Meta(ge=1)] | None = None
+    """Excluded; default: to the end."""
+    nodes: list[str] = field(default_factory=list)
+    """Of the trace, in the order of the peers; drawn by seed unless given."""
 
 
 class Peer(_Table, frozen=True, kw_only=True):
@@ -276,6 +301,7 @@ class Scenario(_Table, frozen=True, kw_only=True):
     config: dict[str, Any] = field(default_factory=dict)
     variants: dict[str, VariantSettings] = field(default_factory=dict)
     network: Network = field(default_factory=Network)
+    trace: Recorded | None = None
     peers: Annotated[list[Peer], Meta(min_length=1)]
     links: list[Link] = field(default_factory=list)
     subscriptions: list[Subscription] = field(default_factory=list)
@@ -293,6 +319,7 @@ class Scenario(_Table, frozen=True, kw_only=True):
 TABLES: dict[str, tuple[type[_Table], ...]] = {
     "run": (Run,),
     "network": (Network,),
+    "trace": (Recorded,),
     "variants": (VariantSettings,),
     "peers": (Peer,),
     "links": (Link,),
@@ -304,65 +331,3 @@ TABLES: dict[str, tuple[type[_Table], ...]] = {
     "reference": (Reference,),
 }
 """The structs of each table."""
-
-FORMS = {
-    "about": "a text",
-    "at_s": "a number of seconds, 0 or more",
-    "back": "a table of conditions, as in { delay_ms = 14 }",
-    "between": 'the names of two peers, as in ["p1", "p2"]',
-    "clock_offset_s": "a number of seconds, 0 or more",
-    "config": "a table of settings, as in { probe_interval_s = 0.5 }",
-    "count": f"a whole number from 1 to {PEERS_MAX:,}",
-    "deadline_ms": "a number of milliseconds above 0",
-    "delay_ms": "a number of milliseconds, 0 or more",
-    "direction": 'one of "both", "there", "back"',
-    "do": 'one of "degrade", "fail", "restore", "set", "crash", "restart", "pause", "resume", "leave", '
-    '"partition", "heal"; in [[random_faults]] "degrade", "fail", "crash" or "pause"',
-    "drain_s": "a number of seconds, 0 or more",
-    "duration_s": "a number of seconds above 0",
-    "events": 'tables [[events]], as in { at_s = 20, do = "fail", between = ["p1", "p2"], for_s = 10 }',
-    "every_s": "a number of seconds above 0",
-    "flows": 'tables [[flows]], as in { peer = "p1", topic = "t", rate_per_s = 100 }',
-    "for_s": "a number of seconds, 0 or more",
-    "groups": 'lists of peers, as in [["p1", "p2"], ["p3"]]',
-    "jitter_ms": "a number of milliseconds, 0 or more",
-    "join": 'a list of peers, as in ["p1", "p2"]',
-    "links": 'tables [[links]], as in { between = ["p1", "p2"], delay_ms = 12 }',
-    "links_per_peer": "a whole number from 1 to 256",
-    "loss": "a share from 0 to 1",
-    "mesh": 'one of "links", "full", "random", "join"',
-    "name": "a text",
-    "network": "a table [network], as in { delay_ms = 10 }",
-    "patterns": 'a list of topic patterns, as in ["air/*", "grid/**"]',
-    "peer": "the name of a peer",
-    "peers": 'tables [[peers]], as in { name = "p1" }',
-    "preset": 'one of "default", "local", "lan", "wan", "harmony"',
-    "probability": "a share from 0 to 1",
-    "random_faults": 'tables [[random_faults]], as in { do = "fail", every_s = 60, probability = 0.1 }',
-    "rate_bytes_s": "a number of bytes per second above 0",
-    "rate_per_s": "a number of messages per second, above 0 and at most 1,000,000",
-    "reorder": "a share from 0 to 1",
-    "reset": "true or false",
-    "role": '"peer" or "client"',
-    "rounds": "a whole number, 1 or more",
-    "run": "a table [run], as in { duration_s = 60 }",
-    "runs": "a whole number from 1 to 1,000",
-    "seed": "a whole number",
-    "sizes_bytes": "a list of whole numbers of bytes, as in [64, 1024]",
-    "size_bytes": "a whole number of bytes, 0 or more",
-    "start_s": "a number of seconds, 0 or more",
-    "stop_s": "a number of seconds, 0 or more",
-    "subscriptions": 'tables [[subscriptions]], as in { peer = "p1", patterns = ["t"] }',
-    "topic": "a topic, as in air/radar/nyc",
-    "variants": 'in [run] a list of names, as in ["dp", "bp"]; otherwise tables [variants.NAME]',
-    "reference": "a table [reference], as in { source = 'figure 6', pair = 's5.t1' }",
-    "source": "a text that tells where the numbers are from",
-    "pair": "a subscription and a topic, as in s5.t1",
-    "late_ms": "a number of milliseconds, 0 or more",
-    "loss_by_variant": "by variant two shares from 0 to 1, as in { dp = [0.10, 0.16] }",
-    "late_by_variant": "by variant two shares from 0 to 1, as in { dp = [0.22, 0.22] }",
-    "control_by_variant": "by variant two numbers of bytes per second above 0",
-    "data_by_variant": "by variant two numbers above 0, as in { dp = [0.5, 1.0] }",
-    "warmup_s": "a number of seconds, 0 or more",
-}
-"""What each key expects, in words."""
