@@ -19,11 +19,13 @@ from anabranch.overlay.errors import ClosedError, UsageError
 from anabranch.overlay.identifiers import PeerId, SubscriptionId
 from anabranch.overlay.node import Node
 from anabranch.overlay.patterns import check_pattern, check_topic
+from anabranch.overlay.profiles import Profile
 from anabranch.overlay.qos import Demand, Guarantee, Overflow, Role
 from anabranch.transport.assured import guarantee_of, open_publisher
 from anabranch.transport.beacons import Beacon
 from anabranch.transport.endpoints import advertisable, dialable, texts
 from anabranch.transport.logwriter import LogWriter
+from anabranch.transport.profiles import load_profile
 from anabranch.transport.publisher import Publisher
 from anabranch.transport.shell import Shell
 from anabranch.transport.subscription import QUEUE_MAX, Callback, Subscription
@@ -45,6 +47,7 @@ class Peer:
     `beacon`: a UDP multicast group (`udp://239.192.7.40:7400`) to find neighbours by, `beacon_unicast` the
     hosts to ask where multicast does not reach.
     `log_dir`: where to write probe, link, route and delivery records; None writes none.
+    `profile`: what was learned about links, as `anabranch analyze` writes it; see `load_profile`.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Peer:
         beacon: str | None = None,
         beacon_unicast: Sequence[str] = (),
         log_dir: str | Path | None = None,
+        profile: str | Path | Profile | None = None,
     ) -> None:
         self.name = PeerId.parse(name)
         self.config = config or Config()
@@ -73,6 +77,7 @@ class Peer:
             )
         self._beacon_group = beacon or ""
         self._beacon_unicast = list(beacon_unicast)
+        self._profile = load_profile(profile) if isinstance(profile, str | Path) else profile
         self._log_dir = Path(log_dir) if log_dir is not None else None
         if self.config.role is Role.CLIENT and (self._listen or not (self._join or beacon)):
             raise UsageError(f"client {name!r}: a light client takes join= addresses and does not listen")
@@ -111,6 +116,8 @@ class Peer:
             seeds=self._join,
             addresses=(),
         )
+        if self._profile is not None:
+            node.use_profile(self._profile)
         self._node = node
         write = self._writer.write if self._writer is not None else None
         shell = self._shell = Shell(node, self._deliver, self._notify, write, self._subscriptions)

@@ -20,6 +20,7 @@ from anabranch._ends import Publisher, Subscription, messages_of
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import ClosedError, UsageError
+from anabranch.overlay.profiles import Profile
 from anabranch.overlay.qos import Guarantee, Overflow
 from anabranch.transport import peer as asynchronous
 from anabranch.transport.assured import AssuredPublisher as AsyncAssured
@@ -55,6 +56,7 @@ class Peer:
         beacon: str | None = None,
         beacon_unicast: Sequence[str] = (),
         log_dir: str | Path | None = None,
+        profile: str | Path | Profile | None = None,
     ) -> None:
         self._prepare(
             asynchronous.Peer(
@@ -66,6 +68,7 @@ class Peer:
                 beacon=beacon,
                 beacon_unicast=beacon_unicast,
                 log_dir=log_dir,
+                profile=profile,
             )
         )
 

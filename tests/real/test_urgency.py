@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 from anabranch import Config, Peer
-from anabranch.tools.testbed.children import Child
 from anabranch.tools.testbed.proxies import Conditions
 from anabranch.tools.testbed.proxy_process import ProxyProcess
 from anabranch.transport.loops import run
