@@ -91,7 +91,9 @@ def run_seed(seed: int) -> None:
         assert len(back) <= 1, f"{where}: back at once: {[(r.path, r.cause) for r in back]}"
         graph = sim.peer(mesh.source).node.routes.topology.graph()
         assert link[1] in graph[link[0]], f"{where}: known again within {BACK_S} s"
-        assert _cost(sim, mesh.path) <= 1.3 * _cost(sim, best) + 0.002, f"{where}: as good as before"
+        worth_telling_s = 0.0035 * len(best)
+        gain_s = _cost(sim, mesh.path) - _cost(sim, best) - worth_telling_s
+        assert gain_s <= 0.2 * (_cost(sim, mesh.path) + worth_telling_s), f"{where}: as good as before"
     sim.run_for(2)
     assert mesh.inbox.count + _lost(mesh.inbox, flow.sent) == flow.sent
     assert _lost(mesh.inbox, flow.sent) == sim.counters([mesh.sink]).get("lost", 0), f"seed {seed}"
