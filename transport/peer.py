@@ -20,15 +20,18 @@ from anabranch.overlay.identifiers import PeerId, SubscriptionId
 from anabranch.overlay.node import Node
 from anabranch.overlay.patterns import check_pattern, check_topic
 from anabranch.overlay.profiles import Profile
-from anabranch.overlay.qos import Demand, Guarantee, Overflow, Role
-from anabranch.transport.assured import guarantee_of, open_publisher
+from anabranch.overlay.qos import Guarantee, Overflow, Role
+from anabranch.transport.assured import demand_of, open_publisher, terms_of
 from anabranch.transport.beacons import Beacon
 from anabranch.transport.endpoints import advertisable, dialable, texts
+from anabranch.transport.hosting import PeerHost, make_beacon
 from anabranch.transport.logwriter import LogWriter
+from anabranch.transport.persistence import Persistence
 from anabranch.transport.profiles import load_profile
 from anabranch.transport.publisher import Publisher
 from anabranch.transport.shell import Shell
 from anabranch.transport.subscription import QUEUE_MAX, Callback, Subscription
+from anabranch.transport.watched import OnMissed, make_subscription
 
 CLOSE_DEADLINE_S = 2.0
 TOPIC_PUBLISHERS_MAX = 256
@@ -47,6 +50,7 @@ class Peer:
     `beacon`: a UDP multicast group (`udp://239.192.7.40:7400`) to find neighbours by, `beacon_unicast` the
     hosts to ask where multicast does not reach.
     `log_dir`: where to write probe, link, route and delivery records; None writes none.
+    `store_dir`: where to keep what persistent publishers put and how far durable subscriptions are.
     `profile`: what was learned about links, as `anabranch analyze` writes it; see `load_profile`.
     """
 
@@ -61,6 +65,7 @@ class Peer:
         beacon: str | None = None,
         beacon_unicast: Sequence[str] = (),
         log_dir: str | Path | None = None,
+        store_dir: str | Path | None = None,
         profile: str | Path | Profile | None = None,
     ) -> None:
         self.name = PeerId.parse(name)
@@ -79,6 +84,8 @@ class Peer:
         self._beacon_unicast = list(beacon_unicast)
         self._profile = load_profile(profile) if isinstance(profile, str | Path) else profile
         self._log_dir = Path(log_dir) if log_dir is not None else None
+        self._store_dir = Path(store_dir) if store_dir is not None else None
+        self._persistence: Persistence | None = None
         if self.config.role is Role.CLIENT and (self._listen or not (self._join or beacon)):
             raise UsageError(f"client {name!r}: a light client takes join= addresses and does not listen")
         self._shell: Shell | None = None
@@ -105,9 +112,6 @@ class Peer:
             raise UsageError(f"peer {self.name} was opened before: make a new Peer")
         self._was_opened = True
         epoch = time.time_ns() // 1000
-        if self._log_dir is not None:
-            offset_us = epoch - int(time.monotonic() * 1e6)
-            self._writer = LogWriter(self._log_dir, str(self.name), wall_offset_us=offset_us)
         node = Node(
             self.name,
             self.config,
@@ -119,14 +123,26 @@ class Peer:
         if self._profile is not None:
             node.use_profile(self._profile)
         self._node = node
+        if self._store_dir is not None:
+            self._persistence = await Persistence.open(self._store_dir, node)
+        if self._log_dir is not None:
+            offset_us = epoch - int(time.monotonic() * 1e6)
+            self._writer = LogWriter(self._log_dir, str(self.name), wall_offset_us=offset_us)
         write = self._writer.write if self._writer is not None else None
         shell = self._shell = Shell(node, self._deliver, self._notify, write, self._subscriptions)
         try:
             self.addresses = shell.listen(self._listen)
             node.set_addresses(self._advertise or advertisable(self.addresses))
             shell.start()
+            if self._persistence is not None:
+                self._persistence.start(shell)
             if self._beacon_group:
-                self._beacon = self._make_beacon(node)
+                self._beacon = make_beacon(
+                    self._beacon_group,
+                    shell,
+                    lambda: self._advertise or advertisable(self.addresses),
+                    self._beacon_unicast,
+                )
                 await self._beacon.start()
         except BaseException:
             await self.close()
@@ -140,6 +156,8 @@ class Peer:
         if self._beacon is not None:
             await self._beacon.close()
         await shell.close(CLOSE_DEADLINE_S)
+        if self._persistence is not None:
+            await self._persistence.close()
         for subscription in list(self._subscriptions.values()):
             subscription.close()
         if self._writer is not None:
@@ -153,7 +171,8 @@ class Peer:
         deadline: float | None = None,
         availability: float | None = None,
         overflow: str | Overflow = Overflow.BLOCK,
-        guarantee: str | Guarantee = Guarantee.BEST_EFFORT,
+        guarantee: str | Guarantee | None = None,
+        rate_max: float | None = None,
     ) -> Publisher:
         """A publisher of one topic.
 
@@ -165,16 +184,17 @@ class Peer:
         `overflow`: `block` makes `put` wait while a link on the way has no room but makes progress;
         otherwise it never waits, and what finds no room is dropped and counted (`dropped.queue_full`).
         `guarantee`: `acknowledged` sends again until each receiver confirmed; it makes an `AssuredPublisher`.
+        `persistent` also writes each message to the peer's store (`store_dir`) before `put` returns.
+        `rate_max`: messages per second; the rest waits, or is dropped if not `block`; see `Config.topics`.
         """
         shell = self._running()
-        if deadline is not None and not 0 < deadline < 4000:
-            raise UsageError(f"deadline = {deadline}: seconds, above 0 and below 4000")
-        if availability is not None and not 0 < availability < 1:
-            raise UsageError(f"availability = {availability}: a share above 0 and below 1, such as 0.9999")
-        promise = guarantee_of(guarantee)
-        demand = Demand(deadline or 0.0, availability or 0.0)
+        demand = demand_of(deadline, availability)
+        promise, rate = terms_of(self.config.topics, topic, guarantee, rate_max)
+        if promise is Guarantee.PERSISTENT:
+            self._persistent(f"guarantee = 'persistent' for {topic!r}")
         outlet = shell.node.open_publisher(topic, time.monotonic(), demand)
-        return open_publisher(self, shell, outlet, _overflow(overflow), promise)
+        terms = (_overflow(overflow), promise, rate, self._persistence)
+        return await open_publisher(self, shell, outlet, *terms)
 
     async def put(self, topic: str, payload: object) -> None:
         """Publish once. For a topic that is published to often, keep a `publisher`."""
@@ -192,6 +212,10 @@ class Peer:
         callback: Callback | None = None,
         queue_max: int = QUEUE_MAX,
         overflow: str | Overflow = Overflow.DROP_OLDEST,
+        durable: str | None = None,
+        auto_accept: bool = True,
+        on_missed: OnMissed | None = None,
+        silence: float | None = None,
     ) -> Subscription:
         """Want every topic that matches (`*` one level, `**` any number).
 
@@ -199,20 +223,41 @@ class Peer:
         holds `queue_max` messages; then `drop_oldest`, `drop_newest`, or `block`: publishers that block
         are asked to pause, and this peer stops reading as long as the application goes on taking messages;
         once it takes none for 0.3 s, what comes beyond twice the queue is dropped, the newest first.
+
+        `durable`: a name under which it outlives this process: messages of persistent publishers wait for
+        it, and each is accepted once: by asking for the next, or only by `await message.accept()` if
+        `auto_accept` is False.
+        `on_missed` is called with a `Missed` for late messages, gaps, and each `silence` seconds without any.
         """
         shell = self._running()
         policy = _overflow(overflow)
         check_pattern(pattern)
-        subscription_id = shell.node.subscribe(pattern, time.monotonic())
-        host = _Host(self._subscriptions, shell)
-        try:
-            subscription = Subscription(host, subscription_id, pattern, queue_max, policy, callback)
-        except UsageError:
-            shell.node.unsubscribe(subscription_id, time.monotonic())
-            raise
-        self._subscriptions[subscription_id] = subscription
+        host = PeerHost(self._subscriptions, shell)
+        if durable is not None:
+            if on_missed is not None or silence is not None:
+                raise UsageError(f"on_missed with durable = {durable!r}: nothing is missed there; it waits")
+            persistence = self._persistent(f"durable = {durable!r}")
+            subscription: Subscription = persistence.subscription(
+                host, pattern, queue_max, callback, durable, auto_accept
+            )
+            number = subscription.id
+        else:
+            number = shell.node.subscribe(pattern, time.monotonic())
+            try:
+                subscription = make_subscription(
+                    host, number, pattern, queue_max, policy, callback, on_missed, silence
+                )
+            except UsageError:
+                shell.node.unsubscribe(number, time.monotonic())
+                raise
+        self._subscriptions[number] = subscription
         shell.turn()
         return subscription
+
+    async def forget_durable(self, name: str) -> None:
+        """End a durable subscription for good: publishers keep nothing for it any more."""
+        self._running()
+        await self._persistent(f"durable = {name!r}").forget_durable(name)
 
     def subscribers(self, topic: str) -> tuple[str, ...]:
         """The peers that want a topic and can be reached now, this one included."""
@@ -295,6 +340,11 @@ class Peer:
         self._shell.gate.check()
         return self._shell
 
+    def _persistent(self, what: str) -> Persistence:
+        if self._persistence is None:
+            raise UsageError(f"{what}: peer {self.name} has no store; give it one with store_dir=DIRECTORY")
+        return self._persistence
+
     def _deliver(self, action: Deliver) -> None:
         for subscription_id in action.subscriptions:
             subscription = self._subscriptions.get(subscription_id)
@@ -316,46 +366,6 @@ class Peer:
         except TimeoutError:
             raise TimeoutError(f"waited {timeout} s for {awaited()}") from None
 
-    def _make_beacon(self, node: Node) -> Beacon:
-        def found(peer: str, addresses: list[str]) -> None:
-            if self._shell is not None and peer not in node.links.by_peer:
-                node.found(addresses, time.monotonic())
-                self._shell.turn()
-
-        return Beacon(
-            self._beacon_group,
-            name=str(self.name),
-            instance=node.identity.instance,
-            addresses=lambda: self._advertise or advertisable(self.addresses),
-            on_found=found,
-            unicast=self._beacon_unicast,
-        )
-
-
-class _Host:
-    """What a subscription needs of its peer (see `subscription.Host`)."""
-
-    def __init__(self, subscriptions: dict[SubscriptionId, Subscription], shell: Shell) -> None:
-        self.counters = shell.node.counters
-        self._subscriptions = subscriptions
-        self._shell = shell
-        self._wiring = shell.wiring
-
-    def forget_subscription(self, subscription: SubscriptionId) -> None:
-        if self._subscriptions.pop(subscription, None) is not None and not self._shell.gate.shut:
-            self._shell.node.unsubscribe(subscription, time.monotonic())
-            self._shell.turn()
-
-    def pause_reading(self, seconds: float) -> None:
-        self._wiring.pause_reading(self, seconds)
-
-    def resume_reading(self) -> None:
-        self._wiring.resume_reading(self)
-
-    def application_backlog(self, path: tuple[str, ...], backlog_s: float) -> None:
-        self._shell.node.application_backlog(path, backlog_s, time.monotonic())
-        self._shell.turn_soon()
-
 
 class Client(Peer):
     """A light client: the API of a peer without routing duties.
@@ -364,8 +374,16 @@ class Client(Peer):
     when that peer is gone.
     """
 
-    def __init__(self, name: str, *, join: str | Sequence[str], config: Config | None = None) -> None:
-        super().__init__(name, join=join, config=(config or Config()).replace(role=Role.CLIENT))
+    def __init__(
+        self,
+        name: str,
+        *,
+        join: str | Sequence[str],
+        config: Config | None = None,
+        store_dir: str | Path | None = None,
+    ) -> None:
+        config = (config or Config()).replace(role=Role.CLIENT)
+        super().__init__(name, join=join, config=config, store_dir=store_dir)
 
 
 def _listed(names: Iterable[str]) -> str:

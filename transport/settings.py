@@ -41,6 +41,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """`host:port` of peers that get beacons too, for networks without multicast."""
     log_dir: str | None = None
     """Where records are written; None: nowhere."""
+    store_dir: str | None = None
+    """Where the store for persistent publishers and durable subscriptions is; None: there is none."""
     preset: Literal["local", "lan", "wan", "harmony"] | None = None
     """What `config` starts from."""
     config: Config = msgspec.field(default_factory=Config)

@@ -14,7 +14,7 @@ from typing import Self
 
 import structlog
 
-from anabranch._assured import AssuredPublisher, Receipt
+from anabranch._assured import AssuredPublisher, DurableSubscription, Receipt
 from anabranch._crossing import Handover, Intake, LoopThread
 from anabranch._ends import Publisher, Subscription, messages_of
 from anabranch.overlay.config import Config
@@ -27,11 +27,20 @@ from anabranch.transport.assured import AssuredPublisher as AsyncAssured
 from anabranch.transport.message import Message
 from anabranch.transport.subscription import QUEUE_MAX
 from anabranch.transport.subscription import Subscription as AsyncSubscription
+from anabranch.transport.watched import OnMissed
 
 CALLBACK_DEADLINE_S = 2.0
 """How long `close` waits for a callback that is running."""
 
-__all__ = ["AssuredPublisher", "Client", "Peer", "Publisher", "Receipt", "Subscription"]
+__all__ = [
+    "AssuredPublisher",
+    "Client",
+    "DurableSubscription",
+    "Peer",
+    "Publisher",
+    "Receipt",
+    "Subscription",
+]
 
 log = structlog.get_logger("anabranch")
 
@@ -56,6 +65,7 @@ class Peer:
         beacon: str | None = None,
         beacon_unicast: Sequence[str] = (),
         log_dir: str | Path | None = None,
+        store_dir: str | Path | None = None,
         profile: str | Path | Profile | None = None,
     ) -> None:
         self._prepare(
@@ -68,6 +78,7 @@ class Peer:
                 beacon=beacon,
                 beacon_unicast=beacon_unicast,
                 log_dir=log_dir,
+                store_dir=store_dir,
                 profile=profile,
             )
         )
@@ -126,7 +137,8 @@ class Peer:
         deadline: float | None = None,
         availability: float | None = None,
         overflow: str | Overflow = Overflow.BLOCK,
-        guarantee: str | Guarantee = Guarantee.BEST_EFFORT,
+        guarantee: str | Guarantee | None = None,
+        rate_max: float | None = None,
     ) -> Publisher:
         """A publisher of one topic; `Publisher.put` tells what `overflow` means here.
 
@@ -134,7 +146,12 @@ class Peer:
         """
         inner = self._thread.call(
             self._inner.publisher(
-                topic, deadline=deadline, availability=availability, overflow=overflow, guarantee=guarantee
+                topic,
+                deadline=deadline,
+                availability=availability,
+                overflow=overflow,
+                guarantee=guarantee,
+                rate_max=rate_max,
             )
         )
         if isinstance(inner, AsyncAssured):
@@ -176,6 +193,10 @@ class Peer:
         callback: Callable[[Message], None] | None = None,
         queue_max: int = QUEUE_MAX,
         overflow: str | Overflow = Overflow.DROP_OLDEST,
+        durable: str | None = None,
+        auto_accept: bool = True,
+        on_missed: OnMissed | None = None,
+        silence: float | None = None,
     ) -> Subscription:
         """Want every topic that matches (`*` one level, `**` any number).
 
@@ -183,16 +204,32 @@ class Peer:
         it may block, and may call anything here. What it raises is logged and counted (`callback_errors`).
         Without one, iterate. The queue holds `queue_max` messages, then `overflow` decides; up to 4096
         further messages have been handed over to the reading thread.
+
+        `on_missed` is called in the peer's own thread: it must not block, nor call anything here.
+        With `durable` it is a `DurableSubscription`, for one reader, without a callback.
         """
         if inspect.iscoroutinefunction(callback):
             raise UsageError(
                 f"callback {callback!r} is a coroutine function: use a plain one, or anabranch.Peer"
             )
 
+        if durable is not None and callback is not None:
+            raise UsageError(f"durable = {durable!r} with a callback: read from the subscription instead")
+
         def subscribe() -> AsyncSubscription:
-            return self._inner.subscribe(pattern, queue_max=queue_max, overflow=overflow)
+            return self._inner.subscribe(
+                pattern,
+                queue_max=queue_max,
+                overflow=overflow,
+                durable=durable,
+                auto_accept=auto_accept,
+                on_missed=on_missed,
+                silence=silence,
+            )
 
         inner = self._thread.run(subscribe)
+        if durable is not None:
+            return DurableSubscription(self._thread, inner)
         intake = Intake(self._thread, inner)
         self._intakes.add(intake)
         caller: threading.Thread | None = None
@@ -216,6 +253,10 @@ class Peer:
             self._callers.add(caller)
             caller.start()
         return subscription
+
+    def forget_durable(self, name: str) -> None:
+        """End a durable subscription for good: publishers keep nothing for it any more."""
+        self._thread.call(self._inner.forget_durable(name))
 
     def subscribers(self, topic: str) -> tuple[str, ...]:
         """The peers that want a topic and can be reached now, this one included."""
@@ -298,8 +339,15 @@ class Peer:
 class Client(Peer):
     """A light client in blocking form; the arguments are those of `anabranch.Client`."""
 
-    def __init__(self, name: str, *, join: str | Sequence[str], config: Config | None = None) -> None:
-        self._prepare(asynchronous.Client(name, join=join, config=config))
+    def __init__(
+        self,
+        name: str,
+        *,
+        join: str | Sequence[str],
+        config: Config | None = None,
+        store_dir: str | Path | None = None,
+    ) -> None:
+        self._prepare(asynchronous.Client(name, join=join, config=config, store_dir=store_dir))
 
 
 def _join(caller: threading.Thread) -> None:

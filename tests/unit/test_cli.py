@@ -146,7 +146,17 @@ def test_options_beat_variables_beat_the_file(monkeypatch: pytest.MonkeyPatch, t
         return 7
 
     nothing: dict[str, object] = dict.fromkeys(
-        ("listen", "advertise", "beacon", "beacon_unicast", "log_dir", "preset", "log_format", "log_level")
+        [
+            "listen",
+            "advertise",
+            "beacon",
+            "beacon_unicast",
+            "log_dir",
+            "store_dir",
+            "preset",
+            "log_format",
+            "log_level",
+        ]
     )
     with pytest.raises(RuntimeError) as ended:
         command(extra=3, file=file, name="o", join=[], set=["links_max=3"], **nothing)

@@ -52,6 +52,12 @@ _OPTIONS: dict[str, Any] = {
         Path | None,
         typer.Option("--log-dir", metavar="DIR", help="Write probe, link, route and delivery records."),
     ],
+    "store_dir": Annotated[
+        Path | None,
+        typer.Option(
+            "--store-dir", metavar="DIR", help="Store for persistent publishers and durable subscriptions."
+        ),
+    ],
     "preset": Annotated[
         str | None, typer.Option("--preset", help="Timing to start from: local, lan, wan or harmony.")
     ],
