@@ -291,11 +291,9 @@ class Shell:
             self._pump(time, wire)
         elif len(queue) > 1 or wire.unread or wire.free_at > time:
             self._pump(time, wire)
+        elif (frames := queue.peek(self.clock(time))) is None:
+            self._held[wire] = None
         else:
-            frames = queue.peek(self.clock(time))
-            if frames is None:
-                self._held[wire] = None
-                return
             queue.advance()
             self._send(wire, frames, time)
 
