@@ -41,6 +41,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """`host:port` of peers that get beacons too, for networks without multicast."""
     log_dir: str | None = None
     """Where records are written; None: nowhere."""
+    profile: str | None = None
+    """What was learned about links: the file that `anabranch analyze` writes; None: nothing."""
     store_dir: str | None = None
     """Where the store for persistent publishers and durable subscriptions is; None: there is none."""
     preset: Literal["local", "lan", "wan", "harmony"] | None = None

@@ -54,6 +54,10 @@ _OPTIONS: dict[str, Any] = {
         Path | None,
         typer.Option("--log-dir", metavar="DIR", help="Write probe, link, route and delivery records."),
     ],
+    "profile": Annotated[
+        Path | None,
+        typer.Option("--profile", metavar="JSON", help="What `anabranch analyze` learned about links."),
+    ],
     "store_dir": Annotated[
         Path | None,
         typer.Option(

@@ -18,6 +18,7 @@ from anabranch.transport.simulator.connections import Connections
 from anabranch.transport.simulator.engine import Engine
 from anabranch.transport.simulator.flows import Flow
 from anabranch.transport.simulator.ledger import Delivery, Ledger, SimSubscription
+from anabranch.transport.simulator.metering import Carried, Meter
 from anabranch.transport.simulator.peers import SimPeer
 from anabranch.transport.simulator.starting import address_of
 
@@ -288,6 +289,12 @@ class Simulator:
     def data_bytes(self) -> int:
         """Bytes of bundles that all peers sent, on every hop."""
         return sum(peer.data_bytes for peer in self.peers.values())
+
+    def carried_bytes(self) -> Carried:
+        """Bytes of bundles by (origin, receiver), on every hop, since this was first asked for."""
+        if self._engine.meter is None:
+            self._engine.meter = Meter()
+        return self._engine.meter.carried()
 
     def bundles_sent(self) -> int:
         """Bundles that all peers sent, on every hop. A flow's bundle holds one message."""
