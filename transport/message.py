@@ -1,11 +1,11 @@
 """What an application receives."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Protocol
 
 import msgspec
 
-from anabranch.overlay.actions import DeliveredRequest, DeliveredRun
+from anabranch.overlay.actions import DeliveredRequest, DeliveredRun, SelectedDelivery
 from anabranch.overlay.errors import UsageError
 
 
@@ -74,6 +74,18 @@ class Message(msgspec.Struct, gc=False, frozen=True):
     def age(self) -> float:
         """Seconds from `put` to its arrival at this peer, by the clocks of the peers on the way."""
         return self._run.age_s
+
+    @property
+    def attributes(self) -> Mapping[str, object]:
+        """What it was published with; sets as frozensets."""
+        run = self._run
+        return dict(run.selected.attributes) if isinstance(run, SelectedDelivery) else {}
+
+    @property
+    def to(self) -> str:
+        """The sites it was published to, as an expression; empty when that was not said."""
+        run = self._run
+        return run.selected.to.text if isinstance(run, SelectedDelivery) and run.selected.to else ""
 
     @property
     def late(self) -> bool:

@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from anabranch.overlay.actions import Harvested, Missing, Reply
     from anabranch.overlay.asking import Protocol
     from anabranch.overlay.config import Config, TopicRule
-    from anabranch.overlay.errors import AnabranchError, ClosedError, LimitError, StoreError, UsageError
+    from anabranch.overlay.errors import (
+        AnabranchError,
+        ClosedError,
+        ExpressionError,
+        LimitError,
+        StoreError,
+        UsageError,
+    )
     from anabranch.overlay.missing import Missed
     from anabranch.overlay.profiles import Profile
     from anabranch.overlay.qos import Guarantee, Overflow, Variant
@@ -34,6 +41,7 @@ _HOMES = {
     "AssuredPublisher": "anabranch.transport.assured",
     "Client": "anabranch.transport.peer",
     "ClosedError": "anabranch.overlay.errors",
+    "ExpressionError": "anabranch.overlay.errors",
     "Config": "anabranch.overlay.config",
     "DurableMessage": "anabranch.transport.durable",
     "DurableSubscription": "anabranch.transport.durable",
@@ -68,6 +76,7 @@ __all__ = [
     "Config",
     "DurableMessage",
     "DurableSubscription",
+    "ExpressionError",
     "Guarantee",
     "Harvest",
     "Harvested",

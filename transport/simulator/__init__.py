@@ -11,6 +11,7 @@ from anabranch.transport.simulator.ledger import (
     Received,
     SimSubscription,
 )
+from anabranch.transport.simulator.metering import Carried
 from anabranch.transport.simulator.peers import SimPeer
 from anabranch.transport.simulator.replying import DECLINE, LATER, SimAsked, SimHarvest
 from anabranch.transport.simulator.simulator import Simulator
@@ -21,6 +22,7 @@ __all__ = [
     "EPOCH_BASE_US",
     "LATER",
     "BrokenPromiseError",
+    "Carried",
     "Conditions",
     "Delivery",
     "Flow",

@@ -81,6 +81,7 @@ class Shell:
         self.subscriptions: dict[SubscriptionId, SimSubscription] = {}
         self._outlets: dict[tuple[str, Demand], tuple[Outlet, Published]] = {}
         """Its application's publishers, by topic and what they ask for."""
+        self._flows: dict[int, Published] = {}
         self.assured: dict[StreamKey, SimPublisher] = {}
         """Those with a guarantee."""
         self._acknowledged: dict[tuple[str, float], SimPublisher] = {}
@@ -215,8 +216,7 @@ class Shell:
 
     def _pump(self, time: float, wire: Wire) -> None:
         """Send what the wire takes now."""
-        queue = wire.queue
-        local = self.clock(time)
+        queue, local = wire.queue, self.clock(time)
         while wire.unread <= UNREAD_MAX_BYTES:
             frames = queue.peek(local)
             if frames is None:
@@ -293,11 +293,9 @@ class Shell:
             self._pump(time, wire)
         elif len(queue) > 1 or wire.unread or wire.free_at > time:
             self._pump(time, wire)
+        elif (frames := queue.peek(self.clock(time))) is None:
+            self._held[wire] = None
         else:
-            frames = queue.peek(self.clock(time))
-            if frames is None:
-                self._held[wire] = None
-                return
             queue.advance()
             self._send(wire, frames, time)
 
@@ -311,6 +309,8 @@ class Shell:
             self.data_bytes += size
             self.bundles_sent += 1
             counters["sent.data_bytes"] += size
+            if self._engine.meter is not None:
+                self._engine.meter.note(wire.target.name, head, size)
         else:
             self.control_bytes += size
             counters["sent.control_bytes"] += size
@@ -328,8 +328,8 @@ class Shell:
             heappush(engine.heap, (arrives, next(engine.serial), wire.receive, wire, frames))
 
     def _deliver(self, action: Deliver, time: float) -> None:
-        if self._on_record is not None:
-            self._on_record(self.node.delivery_record(action.run))
+        if (on_record := self._on_record) is not None:
+            on_record(self.node.delivery_record(action.run))
         for number in action.subscriptions:
             if not self.replying.takes(number, action.run, time):
                 subscription = self.subscriptions[number]
