@@ -22,6 +22,8 @@ from anabranch.overlay.patterns import check_pattern, check_topic
 from anabranch.overlay.qos import Demand, Overflow, Role
 from anabranch.transport.beacons import Beacon
 from anabranch.transport.endpoints import advertisable, dialable, texts
+from anabranch.transport.hosting import SubscriptionHost
+from anabranch.transport.identities import LOOK_INTERVAL_S, choose_identity, say_open
 from anabranch.transport.logwriter import LogWriter
 from anabranch.transport.publisher import Publisher
 from anabranch.transport.shell import Shell
@@ -43,6 +45,9 @@ class Peer:
     `advertise`: addresses to tell the mesh instead of the bound ones (behind NAT, or with a wildcard).
     `beacon`: a UDP multicast group (`udp://239.192.7.40:7400`) to find neighbours by, `beacon_unicast` the
     hosts to ask where multicast does not reach.
+    `identity`: this peer's certificate and key (`anabranch keys issue` makes them): links are encrypted, and
+    only peers of the same authority take part. `open=True`: anybody may. One of the two must be given, here
+    or by ANABRANCH_IDENTITY or ANABRANCH_OPEN=1.
     `log_dir`: where to write probe, link, route and delivery records; None writes none.
     """
 
@@ -57,9 +62,13 @@ class Peer:
         beacon: str | None = None,
         beacon_unicast: Sequence[str] = (),
         log_dir: str | Path | None = None,
+        identity: str | Path | None = None,
+        open: bool = False,  # noqa: A002 - the word that people say; open() is not used here
     ) -> None:
         self.name = PeerId.parse(name)
         self.config = config or Config()
+        self.identity = choose_identity(self.name, identity, open, self.config)
+        """What this peer signs and checks with; None in an open mesh."""
         self.addresses: list[str] = []
         """Where this peer accepts links, with real ports; filled when it is entered."""
         self._listen = [parse_address(text) for text in texts(listen)]
@@ -83,6 +92,7 @@ class Peer:
         self._publishers: dict[str, Publisher] = {}
         self._changed = asyncio.Event()
         self._was_opened = False
+        self._looking: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -109,14 +119,24 @@ class Peer:
             rng=random.Random(secrets.randbits(64)),  # noqa: S311 - spreads load, guards nothing
             seeds=self._join,
             addresses=(),
+            signer=self.identity.signer if self.identity else None,
+            verifier=self.identity.verifier if self.identity else None,
         )
         self._node = node
+        if self.identity is None:
+            say_open(self.name)
+        else:
+            self.identity.counters = node.counters
         write = self._writer.write if self._writer is not None else None
-        shell = self._shell = Shell(node, self._deliver, self._notify, write)
+        shell = self._shell = Shell(
+            node, self._deliver, self._notify, write, self.identity.domain if self.identity else None
+        )
         try:
             self.addresses = shell.listen(self._listen)
             node.set_addresses(self._advertise or advertisable(self.addresses))
             shell.start()
+            if self.identity is not None:
+                self._look_at_identity()
             if self._beacon_group:
                 self._beacon = self._make_beacon(node)
                 await self._beacon.start()
@@ -129,6 +149,8 @@ class Peer:
         shell, self._shell = self._shell, None
         if shell is None:
             return
+        if self._looking is not None:
+            self._looking.cancel()
         if self._beacon is not None:
             await self._beacon.close()
         await shell.close(CLOSE_DEADLINE_S)
@@ -193,7 +215,7 @@ class Peer:
         policy = _overflow(overflow)
         check_pattern(pattern)
         subscription_id = shell.node.subscribe(pattern, time.monotonic())
-        host = _Host(self._subscriptions, shell)
+        host = SubscriptionHost(self._subscriptions, shell)
         try:
             subscription = Subscription(host, subscription_id, pattern, queue_max, policy, callback)
         except UsageError:
@@ -284,6 +306,15 @@ class Peer:
         self._shell.gate.check()
         return self._shell
 
+    def _look_at_identity(self) -> None:
+        """Take a renewed certificate or a new revocation list from disk, now and then."""
+        if self._shell is None or self.identity is None or self._shell.gate.shut:
+            return
+        if self.identity.look():
+            self._shell.node.trust_changed(time.monotonic())
+            self._shell.turn()
+        self._looking = asyncio.get_running_loop().call_later(LOOK_INTERVAL_S, self._look_at_identity)
+
     def _deliver(self, action: Deliver) -> None:
         for subscription_id in action.subscriptions:
             subscription = self._subscriptions.get(subscription_id)
@@ -313,37 +344,12 @@ class Peer:
 
         return Beacon(
             self._beacon_group,
-            name=str(self.name),
+            name=str(self.name) if self.identity is None else f"peer-{node.identity.instance:x}",
             instance=node.identity.instance,
             addresses=lambda: self._advertise or advertisable(self.addresses),
             on_found=found,
             unicast=self._beacon_unicast,
         )
-
-
-class _Host:
-    """What a subscription needs of its peer (see `subscription.Host`)."""
-
-    def __init__(self, subscriptions: dict[SubscriptionId, Subscription], shell: Shell) -> None:
-        self.counters = shell.node.counters
-        self._subscriptions = subscriptions
-        self._shell = shell
-        self._wiring = shell.wiring
-
-    def forget_subscription(self, subscription: SubscriptionId) -> None:
-        if self._subscriptions.pop(subscription, None) is not None and not self._shell.gate.shut:
-            self._shell.node.unsubscribe(subscription, time.monotonic())
-            self._shell.turn()
-
-    def pause_reading(self, seconds: float) -> None:
-        self._wiring.pause_reading(self, seconds)
-
-    def resume_reading(self) -> None:
-        self._wiring.resume_reading(self)
-
-    def application_backlog(self, path: tuple[str, ...], backlog_s: float) -> None:
-        self._shell.node.application_backlog(path, backlog_s, time.monotonic())
-        self._shell.turn_soon()
 
 
 class Client(Peer):
@@ -353,8 +359,17 @@ class Client(Peer):
     when that peer is gone.
     """
 
-    def __init__(self, name: str, *, join: str | Sequence[str], config: Config | None = None) -> None:
-        super().__init__(name, join=join, config=(config or Config()).replace(role=Role.CLIENT))
+    def __init__(
+        self,
+        name: str,
+        *,
+        join: str | Sequence[str],
+        config: Config | None = None,
+        identity: str | Path | None = None,
+        open: bool = False,  # noqa: A002 - as for Peer
+    ) -> None:
+        config = (config or Config()).replace(role=Role.CLIENT)
+        super().__init__(name, join=join, config=config, identity=identity, open=open)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -53,6 +53,8 @@ class Peer:
         beacon: str | None = None,
         beacon_unicast: Sequence[str] = (),
         log_dir: str | Path | None = None,
+        identity: str | Path | None = None,
+        open: bool = False,  # noqa: A002 - as for anabranch.Peer
     ) -> None:
         self._prepare(
             asynchronous.Peer(
@@ -64,6 +66,8 @@ class Peer:
                 beacon=beacon,
                 beacon_unicast=beacon_unicast,
                 log_dir=log_dir,
+                identity=identity,
+                open=open,
             )
         )
 
@@ -280,8 +284,16 @@ class Peer:
 class Client(Peer):
     """A light client in blocking form; the arguments are those of `anabranch.Client`."""
 
-    def __init__(self, name: str, *, join: str | Sequence[str], config: Config | None = None) -> None:
-        self._prepare(asynchronous.Client(name, join=join, config=config))
+    def __init__(
+        self,
+        name: str,
+        *,
+        join: str | Sequence[str],
+        config: Config | None = None,
+        identity: str | Path | None = None,
+        open: bool = False,  # noqa: A002 - as for anabranch.Peer
+    ) -> None:
+        self._prepare(asynchronous.Client(name, join=join, config=config, identity=identity, open=open))
 
 
 def _join(caller: threading.Thread) -> None:

@@ -29,7 +29,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(autouse=True)
 def restore(monkeypatch: pytest.MonkeyPatch) -> object:
-    for name in [name for name in os.environ if name.startswith("ANABRANCH_")]:
+    for name in [name for name in os.environ if name.startswith("ANABRANCH_") and name != "ANABRANCH_OPEN"]:
         monkeypatch.delenv(name)
     yield
     structlog.reset_defaults()
@@ -146,10 +146,20 @@ def test_options_beat_variables_beat_the_file(monkeypatch: pytest.MonkeyPatch, t
         return 7
 
     nothing: dict[str, object] = dict.fromkeys(
-        ("listen", "advertise", "beacon", "beacon_unicast", "log_dir", "preset", "log_format", "log_level")
+        (
+            "listen",
+            "advertise",
+            "beacon",
+            "beacon_unicast",
+            "log_dir",
+            "identity",
+            "open",
+            "preset",
+            "log_format",
+        )
     )
     with pytest.raises(RuntimeError) as ended:
-        command(extra=3, file=file, name="o", join=[], set=["links_max=3"], **nothing)
+        command(extra=3, file=file, name="o", join=[], set=["links_max=3"], log_level=None, **nothing)
     assert ended.value.exit_code == 7  # type: ignore[attr-defined]
     ((settings, extra),) = seen
     assert extra == 3
