@@ -14,7 +14,7 @@ async def main() -> None:
     """Link them over ipc, look at both, close one: the other goes on."""
     with tempfile.TemporaryDirectory() as directory:
         address = f"ipc://{Path(directory) / 'alice'}"
-        alice = Peer("alice", listen=address, config=Config.local())
+        alice = Peer("alice", listen=address, config=Config.local(), open=True)
         bob = Peer("bob", join=address, config=Config.local(payload_max_bytes=2**20))
         async with alice, bob:
             async with bob.subscribe("jobs/*") as jobs:
