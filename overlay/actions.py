@@ -4,8 +4,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from anabranch.overlay.assured import StreamKey
 from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.identifiers import LinkId, SubscriptionId
+from anabranch.overlay.intakes import Intake
+from anabranch.overlay.qos import Unconfirmed
 from anabranch.overlay.records import LogRecord
 
 
@@ -46,11 +49,77 @@ class DeliveredRun(msgspec.Struct):
     """Messages of its stream that were dropped as repeated since the run before."""
 
 
+class AssuredDelivery(DeliveredRun, kw_only=True):
+    """A run of a publisher with a guarantee."""
+
+    intake: Intake
+    """Where its consumer stands with the stream."""
+
+
 class Deliver(msgspec.Struct):
     """Hand a run to these subscriptions."""
 
     subscriptions: tuple[SubscriptionId, ...]
     run: DeliveredRun
+
+
+class DeliverAssured(msgspec.Struct):
+    """Ask `Node.hand` how much of a run may be handed to these subscriptions, which have room for so much."""
+
+    subscriptions: tuple[SubscriptionId, ...]
+    run: AssuredDelivery
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Messages that a receiver of theirs did not confirm, and will not be asked for any more."""
+
+    peer: str
+    consumer: str
+    """Name of its durable subscription; empty for the others."""
+    first: int
+    end: int
+    """The first message that it does not concern."""
+    reason: Unconfirmed
+
+
+class Settled(msgspec.Struct):
+    """Every message of this stream before `floor` was confirmed by all its receivers or is among failures."""
+
+    stream: StreamKey
+    floor: int
+    failures: list[Failure]
+
+
+class Load(msgspec.Struct):
+    """Read messages of a persistent stream; answer with `Node.loaded`."""
+
+    stream: StreamKey
+    first: int
+    bytes_max: int
+
+
+class KeepConsumer(msgspec.Struct):
+    """Write down that messages are kept for this durable subscription of another peer; before later puts."""
+
+    peer: str
+    name: str
+    pattern: str
+
+
+class KeepProgress(msgspec.Struct):
+    """Write down how far durable subscriptions are with a stream; what lies before `floor` may go."""
+
+    stream: StreamKey
+    confirmed: list[tuple[str, str, int]]
+    """(peer, name, next message)."""
+    floor: int
+
+
+class ForgetConsumer(msgspec.Struct):
+    """A durable subscription of another peer will not come back."""
+
+    peer: str
+    name: str
 
 
 class Dial(msgspec.Struct):
@@ -84,4 +153,19 @@ class Reported(msgspec.Struct):
     document: bytes
 
 
-Action = SendControl | SendBundle | Deliver | Dial | CloseLink | Write | SubscribersChanged | Reported
+Action = (
+    SendControl
+    | SendBundle
+    | Deliver
+    | DeliverAssured
+    | Settled
+    | Load
+    | KeepConsumer
+    | KeepProgress
+    | ForgetConsumer
+    | Dial
+    | CloseLink
+    | Write
+    | SubscribersChanged
+    | Reported
+)

@@ -175,6 +175,12 @@ def decode_runs(frames: Sequence[Frame]) -> list[Run]:
         raise PeerError(DropReason.MALFORMED, f"body: {error}") from None
     if len(frames) == 1 and len(runs) == 1 and not runs[0].large:
         return runs
+    fill_large(runs, frames)
+    return runs
+
+
+def fill_large(runs: Sequence[Run], frames: Sequence[Frame]) -> None:
+    """Put the large payloads, which travelled as frames of their own, into their places."""
     unused = set(range(1, len(frames)))
     for run in runs:
         for index, frame_number, is_value in run.large:
@@ -183,7 +189,6 @@ def decode_runs(frames: Sequence[Frame]) -> list[Run]:
             unused.remove(frame_number)
             frame = frames[frame_number]
             run.payloads[index] = decode_value(frame) if is_value else bytes(frame)
-    return runs
 
 
 def encode_payload(payload: object) -> tuple[object, int]:

@@ -8,6 +8,7 @@ from anabranch.overlay.codec import encode_control
 from anabranch.overlay.config import Config
 from anabranch.overlay.duties import Duties
 from anabranch.overlay.errors import UsageError
+from anabranch.overlay.guarantees import GuaranteeCommands
 from anabranch.overlay.headers import Inspect, Kind
 from anabranch.overlay.identifiers import LinkId, SubscriptionId
 from anabranch.overlay.parts import Parts
@@ -17,7 +18,7 @@ from anabranch.overlay.qos import BEST_EFFORT, Demand, Role
 from anabranch.overlay.records import ControlRecord, DeliveryRecord
 
 
-class Commands:
+class Commands(GuaranteeCommands):
     """Each takes `now`; a shell takes the actions afterwards."""
 
     def __init__(self, parts: Parts) -> None:
@@ -81,7 +82,7 @@ class Commands:
     @property
     def has_unsent(self) -> bool:
         """Whether `flush` has something to send."""
-        return self._parts.publishing.has_unsent
+        return self._parts.publishing.has_unsent or self._parts.assuring.has_unsent
 
     def flush(self, now: float) -> None:
         """Send what was published."""
@@ -89,6 +90,8 @@ class Commands:
             self._actions += self._parts.publishing.flush(now)
             if self._parts.routes.has_changes:
                 self._actions += self._duties.note_routes(now)
+        if self._parts.assuring.has_unsent:
+            self._emit(self._parts.assuring.flush(now), now)
 
     def set_addresses(self, addresses: Sequence[str]) -> None:
         """Where this peer can be dialled; call before `start`."""
@@ -150,6 +153,8 @@ class Commands:
         if self._parts.local.patterns() != self._parts.interests.patterns_of(self.peer):
             self._actions += self._parts.telling.interests(self._parts.local.patterns(), now)
             self._actions.append(SubscribersChanged())
+        if self._parts.durables.own and self._parts.plain_patterns() != self._parts.durables.plain:
+            self._tell_durables(now)
         self._after(now)
 
     def _after(self, now: float) -> None:

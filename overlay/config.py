@@ -89,6 +89,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     paths_max: int = 4
     """Paths at most for one receiver when a publisher asks for an availability."""
 
+    # Guarantees
+    confirm_limit_s: float = 30.0
+    """An acknowledged message is sent again for this long at most, until all its receivers confirmed it."""
+    unconfirmed_max_bytes: int = 4 * 1024 * 1024
+    """Per acknowledged publisher: with more unconfirmed, `put` waits."""
+    held_max_bytes: int = 16 * 1024 * 1024
+    """Of streams with a guarantee, what waits here for earlier messages; more is refused and sent again."""
+
     # Limits: every table and queue has one
     link_queue_max_bytes: int = 16 * 1024 * 1024
     """Per link. Publishers are asked to pause from an eighth of it on; beyond it bundles are dropped."""
@@ -97,7 +105,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     links_opening_max: int = 64
     """Connections without one."""
     records_max: int = 40_000
-    """Records kept in all, of four kinds per peer."""
+    """Records kept in all, of some kinds per peer."""
     record_body_max_bytes: int = 256 * 1024
     """Largest body of one record: some thousand patterns."""
     patterns_max: int = 4096

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from anabranch.overlay.actions import Action, Deliver, DeliveredRun, SendBundle
+from anabranch.overlay.assured import decode_progress
+from anabranch.overlay.assuring import Assuring
 from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame, decode_runs
 from anabranch.overlay.config import Config
@@ -21,6 +23,7 @@ from anabranch.overlay.patterns import check_topic
 from anabranch.overlay.qos import Demand, Role
 from anabranch.overlay.recovering import Recovery
 from anabranch.overlay.routes import Routes
+from anabranch.overlay.taking import Taking
 
 HEADER_BYTES = BUNDLE_HEADER.size
 _unpack_header = BUNDLE_HEADER.unpack_from
@@ -32,6 +35,9 @@ REPAIR_HOLD_S = 0.6
 notice a dead link of its own before what it holds takes another way."""
 _ACK_SOON = int(Flag.ACK_SOON)
 _GAP_MAY_FILL = int(Flag.GAP_MAY_FILL)
+_ASSURED = int(Flag.ASSURED)
+_CONFIRMS = int(Flag.CONFIRMS)
+_END_TO_END = _ASSURED | _CONFIRMS
 OVERHEAD_MAX_BYTES = 256 * 1024
 """What a bundle may weigh beyond its largest payload."""
 
@@ -50,6 +56,8 @@ class Delivering:
         counters: Counters,
         hops: Hops,
         recovery: Recovery,
+        taking: Taking,
+        assuring: Assuring,
     ) -> None:
         repair_s = REPAIR_HOLD_S if config.recovery else 0.0
         self.streams = Streams(config.streams_max, config.held_runs_max, config.reorder_hold_s, repair_s)
@@ -62,6 +70,8 @@ class Delivering:
         self._counters = counters
         self._hops = hops
         self._recovery = recovery
+        self._taking = taking
+        self._assuring = assuring
         self._forwarding = Forwarding(identity.peer, config.cache_max, config.links_max)
         self._plans = self._forwarding.plans
         self._local = matching.local
@@ -115,7 +125,12 @@ class Delivering:
         branches = plan.branches
         if plan.destinations:
             deliver, branches = self._route_for_client(link, tail, plan, Demand(deadline_us / 1e6))
-        runs = decode_runs(body) if deliver else []
+        if flags & _END_TO_END:
+            runs = []
+            if deliver:
+                actions += self._end_to_end(flags, plan, body, started_at, deadline_us, now)
+        else:
+            runs = decode_runs(body) if deliver else []
         if len(runs) == 1 and not branches:
             delivered = self._take_familiar(runs[0], plan, started_at, deadline_us, now)
             if delivered is not None:
@@ -141,6 +156,20 @@ class Delivering:
         for run in runs:
             self._take_run(run, plan, started_at, deadline_us / 1e6, hold_s, actions, now)
         return actions
+
+    def _end_to_end(
+        self,
+        flags: int,
+        plan: ForwardPlan,
+        body: Sequence[Frame],
+        started_at: float,
+        deadline_us: int,
+        now: float,
+    ) -> list[Action]:
+        """Messages that ask for confirmation, or confirmations of ours."""
+        if flags & _CONFIRMS:
+            return self._assuring.progress(plan.origin, plan.epoch, decode_progress(body), now)
+        return self._taking.receive(plan.origin, plan.path, body, started_at, deadline_us, now)
 
     def _take_familiar(
         self, run: Run, plan: ForwardPlan, started_at: float, deadline_us: int, now: float

@@ -62,6 +62,10 @@ class Duties:
             return parts.delivering.expire(now)
         if name == "links":
             return parts.telling.links_now(now)
+        if name == "assure":
+            return parts.assuring.fire(now)
+        if name == "confirm":
+            return parts.taking.fire(now) + self.confirm_ourselves(now)
         if name == "dial":
             return []  # whom to dial is looked up after every input
         interval_s, act = self._regular[name]
@@ -96,6 +100,8 @@ class Duties:
                 actions += parts.recovery.rescue(link, now)
             if (due := telling.links_due(now)) is not None:
                 timers.set_earliest(("links", 0), due)
+        if parts.assuring.is_stale:
+            actions += parts.assuring.look_again(now)
         actions += self.note_routes(now)
         if (dial := parts.sessions.dialling.next_timeout()) is not None:
             if dial <= now:
@@ -105,6 +111,12 @@ class Duties:
         if (hold := parts.delivering.streams.next_timeout()) is not None:
             timers.set_earliest(("hold", 0), hold)
         return actions
+
+    def confirm_ourselves(self, now: float) -> list[Action]:
+        """What our own application took of our own publishers."""
+        parts = self._parts
+        told, parts.taking.for_ourselves = parts.taking.for_ourselves, []
+        return parts.assuring.progress(parts.identity.peer, parts.identity.epoch, told, now) if told else []
 
     def note_routes(self, now: float) -> list[Action]:
         """Write path changes to the logs."""

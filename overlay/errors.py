@@ -29,6 +29,14 @@ class ClosedError(AnabranchError):
     """The peer, publisher or subscription was closed (or its process forked)."""
 
 
+class LimitError(AnabranchError):
+    """A limit that was set is reached, and the overflow policy is not to wait."""
+
+
+class StoreError(AnabranchError):
+    """The store could not do what it was asked: nothing of it was done."""
+
+
 class PeerError(AnabranchError):
     """Another peer sent something that breaks the protocol."""
 

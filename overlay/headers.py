@@ -39,6 +39,7 @@ class RecordKind(enum.IntEnum):
     INTERESTS = 2
     SITES = 3
     ROLES = 4
+    DURABLES = 5
     CREDENTIAL = 16
     """What others need to check the origin's signatures. Goes before its other records."""
     REVOCATIONS = 17
@@ -61,6 +62,10 @@ class Flag(enum.IntFlag):
     """This hop only: the sender keeps little under way and waits for the acknowledgement."""
     GAP_MAY_FILL = 2
     """Something before it was lost on a link and is being sent again: worth waiting for."""
+    ASSURED = 4
+    """The body asks for confirmation by its receivers: `assured.AssuredRun`."""
+    CONFIRMS = 8
+    """The body confirms what its receiver published: `assured.Progress`."""
 
 
 PROBE_HEADER = struct.Struct(">BBIQ")

@@ -1,5 +1,7 @@
 """Who wants what: the patterns that every peer announced, and the local subscriptions."""
 
+from collections.abc import Container
+
 from anabranch.overlay.identifiers import SubscriptionId
 from anabranch.overlay.patterns import PatternTrie
 
@@ -64,6 +66,12 @@ class LocalSubscriptions:
     def patterns(self) -> frozenset[str]:
         """What to announce."""
         return frozenset(self._pattern_of.values())
+
+    def patterns_besides(self, left_out: Container[SubscriptionId]) -> frozenset[str]:
+        """What all but these subscriptions want."""
+        return frozenset(
+            pattern for subscription, pattern in self._pattern_of.items() if subscription not in left_out
+        )
 
     def find(self, topic: str) -> tuple[SubscriptionId, ...]:
         """The subscriptions that want a topic, in the order they were made."""

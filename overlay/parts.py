@@ -2,19 +2,25 @@
 
 from collections.abc import Sequence
 
+from anabranch.overlay.assuring import Assuring
+from anabranch.overlay.audiences import Audiences
 from anabranch.overlay.config import Config
 from anabranch.overlay.congestion import Congestions
+from anabranch.overlay.consigning import Consigning
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.delivering import Delivering
+from anabranch.overlay.durables import Durables
 from anabranch.overlay.hops import Hops
 from anabranch.overlay.identity import Identity, Rng
 from anabranch.overlay.interests import Interests, LocalSubscriptions
 from anabranch.overlay.matching import Matching
+from anabranch.overlay.posting import Posting
 from anabranch.overlay.publishing import Publishing
 from anabranch.overlay.recovering import Recovery
 from anabranch.overlay.routes import Routes
 from anabranch.overlay.sessions import Sessions, TimerKey
 from anabranch.overlay.spreading import Spreading
+from anabranch.overlay.taking import Taking
 from anabranch.overlay.telling import Telling
 from anabranch.overlay.timers import Timers
 from anabranch.overlay.topology import Topology
@@ -48,11 +54,31 @@ class Parts:
         self.routes = routes = Routes(identity, config, self.topology)
         self.congestion = Congestions(identity.peer, links)
         self.spreading = Spreading(identity, config, links, counters, signer, verifier)
+        self.durables = durables = Durables()
         self.telling = Telling(
-            identity, config, links, self.topology, self.interests, routes, self.spreading, addresses
+            identity,
+            config,
+            links,
+            self.topology,
+            self.interests,
+            routes,
+            self.spreading,
+            addresses,
+            durables,
         )
+        posting = Posting(config, links, routes)
+        common = (counters, self.timers)
+        self.taking = Taking(identity, config, self.matching, durables, posting, *common)
+        self.audiences = audiences = Audiences(identity, self.matching, durables)
+        consigning = Consigning(identity, config, posting, self.taking, *common)
+        self.assuring = Assuring(identity, config, audiences, consigning, *common)
         shared = (identity, config, links, self.matching, routes, self.congestion, counters)
         self.publishing = Publishing(*shared)
         self.hops = Hops(config, self.sessions, counters, self.timers)
         self.recovery = Recovery(identity, config, links, routes, counters)
-        self.delivering = Delivering(*shared, self.hops, self.recovery)
+        self.delivering = Delivering(*shared, self.hops, self.recovery, self.taking, self.assuring)
+
+    def plain_patterns(self) -> frozenset[str]:
+        """The patterns of our application's subscriptions that are not durable."""
+        durable = {each.subscription for each in self.durables.own.values() if each.subscription is not None}
+        return self.local.patterns_besides(durable)

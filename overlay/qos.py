@@ -36,6 +36,38 @@ class Demand(NamedTuple):
 BEST_EFFORT = Demand()
 
 
+class Guarantee(enum.StrEnum):
+    """What a publisher is promised about the way to its receivers."""
+
+    BEST_EFFORT = "best_effort"
+    """Sent once; what is lost on the way and not repaired there stays lost."""
+    ACKNOWLEDGED = "acknowledged"
+    """Sent again until each receiver confirms it or the time is over; the publisher learns which."""
+    PERSISTENT = "persistent"
+    """Written to a store before `put` returns, and kept until durable subscriptions have accepted it."""
+
+
+class Unconfirmed(enum.StrEnum):
+    """Why a receiver did not confirm."""
+
+    OUTSTANDING = "outstanding"
+    """It may still."""
+    SILENT = "silent"
+    """No confirmation came in time, though a path leads there."""
+    UNREACHED = "unreached"
+    """No path led there."""
+    BUSY = "busy"
+    """Its application had no room for it in time."""
+    LEFT = "left"
+    """It cancelled its subscription, left or restarted before it confirmed."""
+    NO_SUBSCRIBER = "no_subscriber"
+    """It arrived where nobody wanted it any more."""
+    EXPIRED = "expired"
+    """It waited in the store for longer than that keeps messages."""
+    DAMAGED = "damaged"
+    """The store could not give it back."""
+
+
 class Overflow(enum.StrEnum):
     """What happens when a bounded queue has no room."""
 

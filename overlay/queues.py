@@ -68,6 +68,8 @@ class LinkQueue:
         "_in_turn",
         "_now",
         "_owed",
+        "_unasked",
+        "_unjudged",
         "_urgent",
         "_urgent_max",
         "_urgent_until",
@@ -88,6 +90,10 @@ class LinkQueue:
         """What left and was not acknowledged; None when nobody wants to know."""
         self._window = Window()
         """How much bulk may be under way."""
+        self._unasked = 0
+        """Bytes that left since an acknowledgement was last asked for."""
+        self._unjudged = 0
+        """Bytes acknowledged since the window was last told."""
         self._urgent_until = 0.0
         self._bulk_until = 0.0
         self._now = 0.0
@@ -195,20 +201,19 @@ class LinkQueue:
 
     def express_sent(self, bundle: OutBundle, now: float) -> None:
         """The socket took what `express` made of this bundle."""
-        if self.retained is not None:
-            self.retained.add(self._hop_sequence, bundle, now)
-        self._hop_sequence += 1
-        self.owed_bytes = 0
+        self._left(bundle, now)
 
     def acknowledged(self, arrived_to: int, bits: int, now: float) -> list[OutBundle]:
         """The neighbour tells what arrived; the bundles that did not."""
         if self.retained is None:
             return []
         was_full = self.retained.bytes >= self._window.bytes // 2
-        lost, size, sent_at = self.retained.acknowledge(arrived_to, bits)
-        if size:
+        lost, size, asked_at = self.retained.acknowledge(arrived_to, bits)
+        self._unjudged += size
+        if asked_at:
             wait_s = URGENT_WAIT_S if now < self._urgent_until else USUAL_WAIT_S
-            self._window.acknowledged(size, now - sent_at, was_full, wait_s)
+            self._window.acknowledged(self._unjudged, asked_at, now, was_full, wait_s)
+            self._unjudged = 0
         return lost
 
     def take_bundles(self, wanted: Callable[[OutBundle], bool]) -> tuple[list[OutBundle], list[OutBundle]]:
@@ -237,16 +242,15 @@ class LinkQueue:
     def _may_leave(self) -> bool:
         """Whether the window has room for bulk; without acknowledgements it always has."""
         retained = self.retained
-        return retained is None or retained.bytes < self._window.bytes or self._window.bytes >= MOST_BYTES
+        return retained is None or retained.bytes < self._window.room_bytes
 
     def _frames_of(self, bundle: OutBundle, now: float) -> list[Frame]:
         elapsed_us = int((now - bundle.started_at) * 1e6)
         arrived = self.arrived
         if not bundle.deadline_us:
             self._bulk_until = now + BULK_MEMORY_S
-        is_shared = now < self._urgent_until and now < self._bulk_until
         header = encode_bundle_header(
-            bundle.flags | _ACK_SOON if is_shared else bundle.flags,
+            bundle.flags | _ACK_SOON if self._asks(bundle, now) else bundle.flags,
             self._hop_sequence,
             bundle.sequence,
             elapsed_us if elapsed_us > 0 else 0,
@@ -260,6 +264,20 @@ class LinkQueue:
             return [b"".join((header, body[0]))]
         return [header, *body]
 
+    def _asks(self, bundle: OutBundle, now: float) -> bool:
+        """Whether a bundle that leaves now asks to be acknowledged at once."""
+        is_shared = now < self._urgent_until and now < self._bulk_until
+        return is_shared or self._unasked + bundle.size >= self._window.ask_bytes
+
+    def _left(self, bundle: OutBundle, now: float) -> None:
+        """The socket took a bundle, with the header of `_frames_of`."""
+        asked = self._asks(bundle, now)
+        self._unasked = 0 if asked else self._unasked + bundle.size
+        if self.retained is not None:
+            self.retained.add(self._hop_sequence, bundle, now, asked)
+        self._hop_sequence += 1
+        self.owed_bytes = 0
+
     def advance(self) -> int:
         """Take off what `peek` showed; its size."""
         if self._control:
@@ -272,10 +290,7 @@ class LinkQueue:
         self._chosen = None
         bundle = waiting.popleft()
         size = bundle.size
-        if self.retained is not None:
-            self.retained.add(self._hop_sequence, bundle, self._now)
-        self._hop_sequence += 1
-        self.owed_bytes = 0
+        self._left(bundle, self._now)
         self.bytes -= size
         if bundle.deadline_us:
             if not waiting:

@@ -18,6 +18,7 @@ from anabranch.overlay.codec import (
 )
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
+from anabranch.overlay.durables import DurableEntry, Durables, decode_durables
 from anabranch.overlay.errors import PeerError, UsageError
 from anabranch.overlay.estimators import differs, loss_level
 from anabranch.overlay.headers import LinkEntry, Record, RecordKind, RolesBody
@@ -53,6 +54,7 @@ class Telling:
         routes: Routes,
         spreading: Spreading,
         addresses: Sequence[str],
+        durables: Durables,
     ) -> None:
         self.addresses = list(addresses)
         """Where we can be dialled."""
@@ -71,6 +73,7 @@ class Telling:
         self._interests = interests
         self._routes = routes
         self._spreading = spreading
+        self._durables = durables
         self._attributes: dict[str, object] | None = None
         self._told: dict[str, LinkEntry] = {}
         self._told_at = -1e9
@@ -89,6 +92,8 @@ class Telling:
         actions += self.interests(patterns, now)
         if self._attributes is not None:
             actions += self.sites(self._attributes, now)
+        if self._durables.own:
+            actions += self.durables_now(now)
         return actions
 
     def introduce(self, now: float) -> list[Action]:
@@ -137,6 +142,10 @@ class Telling:
             raise UsageError(f"attributes of {len(body)} B: {self._config.record_body_max_bytes} at most")
         self._attributes = attributes
         return self._spreading.originate(RecordKind.SITES, body, now)
+
+    def durables_now(self, now: float) -> list[Action]:
+        """Tell our durable subscriptions."""
+        return self._spreading.originate(RecordKind.DURABLES, encode_body(self._durables.entries()), now)
 
     def links_now(self, now: float) -> list[Action]:
         """Tell our links, changed or not."""
@@ -216,6 +225,9 @@ class Telling:
             is_new = origin not in self.addresses_of
             self.addresses_of[origin] = [address for address in addresses if is_dialable(address)]
             return is_new
+        if record.kind == RecordKind.DURABLES:
+            self._durables.set_others(origin, filter(_is_durable, decode_durables(record.body)))
+            return False
         if record.kind == RecordKind.REVOCATIONS:
             for each in decode_revocations(record.body):
                 self.has_revoked |= self._spreading.verifier.revoke(each)
@@ -286,6 +298,8 @@ class Telling:
             return self._interests.set_patterns(origin, frozenset())
         if kind == RecordKind.ROLES:
             self.addresses_of.pop(origin, None)
+        elif kind == RecordKind.DURABLES:
+            self._durables.set_others(origin, ())
         elif kind == RecordKind.SITES:
             self.sites_of.pop(origin, None)
         return False
@@ -312,6 +326,10 @@ def _is_sane(entry: LinkEntry) -> bool:
         and 0 <= entry.loss_ppm <= 10**6
         and 0 <= entry.availability_ppm <= 10**6
     )
+
+
+def _is_durable(entry: DurableEntry) -> bool:
+    return is_peer_name(entry.name) and _is_pattern(entry.pattern)
 
 
 def _is_pattern(text: str) -> bool:

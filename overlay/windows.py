@@ -16,28 +16,55 @@ USUAL_WAIT_S = 0.02
 """The same while none do: the first one that comes finds no more."""
 BUNDLES = 4
 """The window holds so many bundles of bulk at least, so that one of them is no obstacle either."""
+ASKS = 4
+"""So many acknowledgements are asked for in each window."""
+BASE_MEMORY_S = 10.0
+"""What an acknowledgement takes at least is measured again after this long: the network may have changed."""
 
 
 class Window:
     """Bytes of bulk that may be under way."""
 
-    __slots__ = ("_base_s", "_since_judged", "bytes")
+    __slots__ = ("_base_at", "_base_s", "_measuring_from", "_since_judged", "bytes")
 
     def __init__(self) -> None:
         self.bytes = FIRST_BYTES
         self._base_s = inf
-        """The least time that an acknowledgement took."""
+        """What an acknowledgement takes with little under way."""
+        self._base_at = 0.0
+        """When that was measured."""
+        self._measuring_from = inf
+        """Since when little is let go, for measuring."""
         self._since_judged = 0
         """Bytes acknowledged since it was last made smaller."""
+
+    @property
+    def room_bytes(self) -> float:
+        """Bulk may leave while less than this is under way."""
+        if self._measuring_from < inf:
+            return max(LEAST_BYTES, self.ask_bytes)
+        return self.bytes if self.bytes < MOST_BYTES else inf
+
+    @property
+    def ask_bytes(self) -> int:
+        """After so many bytes an acknowledgement is asked for: the window moves on before it is full."""
+        return self.bytes // ASKS
 
     @property
     def bundle_max_bytes(self) -> int:
         """How large a bundle of bulk should be."""
         return self.bytes // BUNDLES
 
-    def acknowledged(self, size: int, took_s: float, was_full: bool, wait_s: float) -> None:
-        """Bytes arrived, the last of them this long after they were sent; waiting shall take `wait_s`."""
-        self._base_s = min(self._base_s, took_s)
+    def acknowledged(self, size: int, asked_at: float, now: float, was_full: bool, wait_s: float) -> None:
+        """Bytes arrived; the last of them that asked to be told at once left at `asked_at`. Waiting shall
+        take `wait_s`."""
+        took_s = now - asked_at
+        if asked_at >= self._measuring_from or took_s < self._base_s or self.bytes == LEAST_BYTES:
+            self._base_s, self._base_at, self._measuring_from = took_s, now, inf
+        elif was_full and now - self._base_at > BASE_MEMORY_S and self._measuring_from == inf:
+            self._measuring_from = now
+        if self._measuring_from < inf:
+            return
         self._since_judged += size
         wanted_s = self._base_s + wait_s
         if took_s <= wanted_s:

@@ -22,6 +22,10 @@ _COMMANDS = {
     "routes": ("anabranch.tools.commands.views:routes", "Show the routes that a running peer uses."),
     "keys": ("anabranch.tools.commands.keys:keys_app", "Make and revoke the identities of a secured mesh."),
     "sim": ("anabranch.tools.commands.sim:sim", "Run a mesh in virtual time."),
+    "testbed": (
+        "anabranch.tools.commands.testbed:testbed_app",
+        "Run real peers over an emulated network.",
+    ),
     "demo": ("anabranch.tools.demo.command:demo", "Run a local mesh that shows itself working."),
     "bench": ("anabranch.tools.bench.cli:bench_app", "Measure throughput, round trips and relaying."),
 }

@@ -19,7 +19,8 @@ from anabranch.overlay.errors import ClosedError, UsageError
 from anabranch.overlay.identifiers import PeerId, SubscriptionId
 from anabranch.overlay.node import Node
 from anabranch.overlay.patterns import check_pattern, check_topic
-from anabranch.overlay.qos import Demand, Overflow, Role
+from anabranch.overlay.qos import Demand, Guarantee, Overflow, Role
+from anabranch.transport.assured import guarantee_of, open_publisher
 from anabranch.transport.beacons import Beacon
 from anabranch.transport.endpoints import advertisable, dialable, texts
 from anabranch.transport.hosting import SubscriptionHost
@@ -128,9 +129,8 @@ class Peer:
         else:
             self.identity.counters = node.counters
         write = self._writer.write if self._writer is not None else None
-        shell = self._shell = Shell(
-            node, self._deliver, self._notify, write, self.identity.domain if self.identity else None
-        )
+        domain = self.identity.domain if self.identity else None
+        shell = self._shell = Shell(node, self._deliver, self._notify, write, self._subscriptions, domain)
         try:
             self.addresses = shell.listen(self._listen)
             node.set_addresses(self._advertise or advertisable(self.addresses))
@@ -167,6 +167,7 @@ class Peer:
         deadline: float | None = None,
         availability: float | None = None,
         overflow: str | Overflow = Overflow.BLOCK,
+        guarantee: str | Guarantee = Guarantee.BEST_EFFORT,
     ) -> Publisher:
         """A publisher of one topic.
 
@@ -177,15 +178,17 @@ class Peer:
         reached.
         `overflow`: `block` makes `put` wait while a link on the way has no room but makes progress;
         otherwise it never waits, and what finds no room is dropped and counted (`dropped.queue_full`).
+        `guarantee`: `acknowledged` sends again until each receiver confirmed; it makes an `AssuredPublisher`.
         """
         shell = self._running()
         if deadline is not None and not 0 < deadline < 4000:
             raise UsageError(f"deadline = {deadline}: seconds, above 0 and below 4000")
         if availability is not None and not 0 < availability < 1:
             raise UsageError(f"availability = {availability}: a share above 0 and below 1, such as 0.9999")
+        promise = guarantee_of(guarantee)
         demand = Demand(deadline or 0.0, availability or 0.0)
         outlet = shell.node.open_publisher(topic, time.monotonic(), demand)
-        return Publisher(self, shell, outlet, _overflow(overflow))
+        return open_publisher(self, shell, outlet, _overflow(overflow), promise)
 
     async def put(self, topic: str, payload: object) -> None:
         """Publish once. For a topic that is published to often, keep a `publisher`."""

@@ -12,6 +12,7 @@ from anabranch.overlay.qos import Overflow
 from anabranch.overlay.queues import ONE_FRAME_MAX_BYTES
 
 if TYPE_CHECKING:
+    from anabranch.transport.confirmations import Receipt
     from anabranch.transport.peer import Peer
     from anabranch.transport.shell import Shell
 
@@ -41,12 +42,12 @@ class Publisher:
         self._inline_max = min(config.inline_max_bytes, config.bundle_max_bytes // 2)
         self._closed = False
 
-    async def put(self, payload: object) -> None:
+    async def put(self, payload: object) -> "Receipt | None":
         """Publish bytes, or a value that msgpack can carry (None, numbers, texts, lists, maps, structs).
 
         Returns when the message has been taken; with overflow `block` it waits while a link on its way, or a
         subscriber that blocks, makes progress but has no room. Messages that nobody wants, or that cannot be
-        sent to those who do, are counted and dropped.
+        sent to those who do, are counted and dropped. A publisher with a guarantee returns a receipt.
         """
         outlet = self._outlet
         if type(payload) is bytes:
@@ -58,20 +59,21 @@ class Publisher:
             # Not the first of this turn: it leaves with the others.
             outlet.payloads.append(payload)
             outlet.room = room - MESSAGE_BYTES
-            return
+            return None
         if (
             size <= ONE_FRAME_MAX_BYTES
             and not self._gate.shut
             and not self._closed
             and self._shell.express(outlet, payload)
         ):
-            return
+            return None
         self._put_first(payload, size)
         is_full = outlet.room <= 0
         if self._shell.published(outlet, is_full) and self._overflow is Overflow.BLOCK:
             await self._shell.wait_for_room(outlet)
         elif is_full:
             await asyncio.sleep(0)  # let the loop read and breathe
+        return None
 
     @property
     def availability(self) -> float:
@@ -109,6 +111,11 @@ class Publisher:
         self.close()
 
     def _put_first(self, payload: object, size: int) -> None:
+        self._check(size)
+        self._shell.node.publish(self._outlet, payload, size, time.monotonic())
+
+    def _check(self, size: int) -> None:
+        """Whether a payload of this size may be put now."""
         self._gate.check()
         if self._closed:
             raise ClosedError(f"publisher of {self.topic!r} is closed")
@@ -119,4 +126,3 @@ class Publisher:
                 f"payload of {size} B for {self.topic!r}: payload_max_bytes = {limit}; "
                 "send it in parts, or raise the limit on every peer"
             )
-        self._shell.node.publish(self._outlet, payload, size, time.monotonic())

@@ -5,7 +5,7 @@ After any input there is one way out, `turn()`: take the actions, send, re-arm t
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from anabranch.overlay.actions import (
     CloseLink,
@@ -19,11 +19,13 @@ from anabranch.overlay.actions import (
     Write,
 )
 from anabranch.overlay.addresses import Address
-from anabranch.overlay.identifiers import LinkId
+from anabranch.overlay.identifiers import LinkId, SubscriptionId
 from anabranch.overlay.node import Node
 from anabranch.overlay.publishing import Outlet
 from anabranch.overlay.records import LogRecord
+from anabranch.transport.assurances import Assurances
 from anabranch.transport.gate import Gate
+from anabranch.transport.subscription import Subscription
 from anabranch.transport.wiring import Wiring
 
 
@@ -36,6 +38,7 @@ class Shell:
         on_deliver: Callable[[Deliver], None],
         on_subscribers: Callable[[], None],
         on_write: Callable[[LogRecord], None] | None,
+        subscriptions: Mapping[SubscriptionId, Subscription],
         domain: str | None = None,
     ) -> None:
         self.node = node
@@ -68,6 +71,8 @@ class Shell:
             SubscribersChanged: self._subscribers_changed,
             Reported: self._reported,
         }
+        self.assurances = Assurances(node, subscriptions, self.turn)
+        self._perform.update(self.assurances.handlers())
         node.recording = on_write is not None
 
     def listen(self, addresses: Sequence[Address]) -> list[str]:
@@ -130,6 +135,7 @@ class Shell:
         self.turn()
         await self.wiring.sending.flush(started + deadline_s)
         self.gate.close(f"peer {self.node.peer} is closed")
+        self.assurances.close(f"peer {self.node.peer} is closed")
         if self._timer is not None:
             self._timer.cancel()
         await self.wiring.close()

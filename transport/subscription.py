@@ -104,6 +104,16 @@ class Subscription:
         """Messages that wait to be read."""
         return self._pending + length_hint(self._hand_payloads)
 
+    @property
+    def room(self) -> int:
+        """How many more messages it takes before its overflow policy has a say."""
+        return 0 if self._closed else max(0, self._queue_max - self.pending)
+
+    @property
+    def has_much_room(self) -> bool:
+        """Whether half of it is free, or it is closed."""
+        return self._closed or self.pending <= self._queue_max // 2
+
     async def __aenter__(self) -> "Subscription":
         return self
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from anabranch.overlay.config import Config
-    from anabranch.overlay.errors import AnabranchError, ClosedError, UsageError
-    from anabranch.overlay.qos import Overflow, Variant
+    from anabranch.overlay.errors import AnabranchError, ClosedError, LimitError, StoreError, UsageError
+    from anabranch.overlay.qos import Guarantee, Overflow, Variant
+    from anabranch.transport.assured import AssuredPublisher
+    from anabranch.transport.confirmations import Outcome, Receipt
     from anabranch.transport.message import Message
     from anabranch.transport.peer import Client, Peer
     from anabranch.transport.publisher import Publisher
@@ -22,13 +24,19 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AnabranchError": "anabranch.overlay.errors",
+    "AssuredPublisher": "anabranch.transport.assured",
     "Client": "anabranch.transport.peer",
     "ClosedError": "anabranch.overlay.errors",
     "Config": "anabranch.overlay.config",
+    "Guarantee": "anabranch.overlay.qos",
+    "LimitError": "anabranch.overlay.errors",
     "Message": "anabranch.transport.message",
+    "Outcome": "anabranch.transport.confirmations",
     "Overflow": "anabranch.overlay.qos",
     "Peer": "anabranch.transport.peer",
     "Publisher": "anabranch.transport.publisher",
+    "Receipt": "anabranch.transport.confirmations",
+    "StoreError": "anabranch.overlay.errors",
     "Subscription": "anabranch.transport.subscription",
     "UsageError": "anabranch.overlay.errors",
     "Variant": "anabranch.overlay.qos",
@@ -36,13 +44,19 @@ _HOMES = {
 
 __all__ = [
     "AnabranchError",
+    "AssuredPublisher",
     "Client",
     "ClosedError",
     "Config",
+    "Guarantee",
+    "LimitError",
     "Message",
+    "Outcome",
     "Overflow",
     "Peer",
     "Publisher",
+    "Receipt",
+    "StoreError",
     "Subscription",
     "UsageError",
     "Variant",

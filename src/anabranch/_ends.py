@@ -27,7 +27,7 @@ class Publisher:
         """The estimated share of time in which some path reaches each receiver; 0 when there is no path."""
         return self._reached()
 
-    def put(self, payload: object) -> None:
+    def put(self, payload: object) -> object:
         """Publish bytes, or a value that msgpack can carry; returns once the message is handed over.
 
         The peer's thread takes whatever was handed over in one go. While 4 MiB wait for that (the links have
@@ -36,6 +36,7 @@ class Publisher:
         raises UsageError here and now. Age and deadline count from when the peer takes the message.
         """
         self._hand_over(payload)
+        return None
 
     def close(self) -> None:
         """What was put still leaves; further puts raise."""

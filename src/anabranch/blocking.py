@@ -14,13 +14,15 @@ from typing import Self
 
 import structlog
 
+from anabranch._assured import AssuredPublisher, Receipt
 from anabranch._crossing import Handover, Intake, LoopThread
 from anabranch._ends import Publisher, Subscription, messages_of
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import ClosedError, UsageError
-from anabranch.overlay.qos import Overflow
+from anabranch.overlay.qos import Guarantee, Overflow
 from anabranch.transport import peer as asynchronous
+from anabranch.transport.assured import AssuredPublisher as AsyncAssured
 from anabranch.transport.message import Message
 from anabranch.transport.subscription import QUEUE_MAX
 from anabranch.transport.subscription import Subscription as AsyncSubscription
@@ -28,7 +30,7 @@ from anabranch.transport.subscription import Subscription as AsyncSubscription
 CALLBACK_DEADLINE_S = 2.0
 """How long `close` waits for a callback that is running."""
 
-__all__ = ["Client", "Peer", "Publisher", "Subscription"]
+__all__ = ["AssuredPublisher", "Client", "Peer", "Publisher", "Receipt", "Subscription"]
 
 log = structlog.get_logger("anabranch")
 
@@ -125,11 +127,19 @@ class Peer:
         deadline: float | None = None,
         availability: float | None = None,
         overflow: str | Overflow = Overflow.BLOCK,
+        guarantee: str | Guarantee = Guarantee.BEST_EFFORT,
     ) -> Publisher:
-        """A publisher of one topic; `Publisher.put` tells what `overflow` means here."""
+        """A publisher of one topic; `Publisher.put` tells what `overflow` means here.
+
+        With a `guarantee` other than best effort it is an `AssuredPublisher`, whose `put` gives a receipt.
+        """
         inner = self._thread.call(
-            self._inner.publisher(topic, deadline=deadline, availability=availability, overflow=overflow)
+            self._inner.publisher(
+                topic, deadline=deadline, availability=availability, overflow=overflow, guarantee=guarantee
+            )
         )
+        if isinstance(inner, AsyncAssured):
+            return AssuredPublisher(self._thread, inner, lambda: self._close_assured(inner))
         counters, limit = self._inner.counters, self.config.payload_max_bytes
         handover = Handover(self._thread, inner, Overflow(overflow), counters, limit)
         self._handovers.add(handover)
@@ -154,7 +164,8 @@ class Peer:
         while True:
             publisher = self._topics.get(topic) or self._topic_publisher(topic)
             try:
-                return publisher.put(payload)
+                publisher.put(payload)
+                return
             except ClosedError:
                 if self._topics.get(topic) is publisher:
                     raise  # otherwise it was closed to make room for another topic: open one again
@@ -238,6 +249,10 @@ class Peer:
         return self._thread.call(self._inner.inspect(peer, timeout=timeout))
 
     # Inside
+
+    def _close_assured(self, inner: AsyncAssured) -> None:
+        if not self._thread.refusal:
+            self._thread.run(inner.close)
 
     def _topic_publisher(self, topic: str) -> Publisher:
         fresh = self.publisher(topic)

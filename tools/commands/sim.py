@@ -14,11 +14,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from anabranch.overlay.errors import UsageError
 from anabranch.tools.scenarios.builtin import five_peers
 from anabranch.tools.scenarios.checks import check_scenario
+from anabranch.tools.scenarios.narrowing import narrowed, variants_of
 from anabranch.tools.scenarios.printing import print_summary
 from anabranch.tools.scenarios.reading import load_scenario
 from anabranch.tools.scenarios.running import make_jobs, run_jobs
-from anabranch.tools.scenarios.schema import Preset, Scenario
-from anabranch.tools.scenarios.settings import variant_settings
+from anabranch.tools.scenarios.schema import Preset
 from anabranch.tools.scenarios.simulating import Job, RunResult
 from anabranch.tools.scenarios.summary import summarize
 
@@ -51,7 +51,7 @@ def sim(
     """Run a scenario in virtual time and print what was delivered, lost and late."""
     scenario = load_scenario(file) if file is not None else five_peers()
     if seconds is not None:
-        scenario = _with_duration(scenario, seconds)
+        scenario = narrowed(scenario, seconds)
     if preset is not None:
         if preset not in get_args(Preset):
             raise UsageError(f"--preset {preset}: one of {', '.join(get_args(Preset))}")
@@ -62,7 +62,7 @@ def sim(
         raise UsageError(f"--runs {count}: from 1 to {RUNS_MAX:,}")
     jobs = make_jobs(
         scenario,
-        variants=scenario.run.variants if variants is None else _variants(scenario, variants),
+        variants=scenario.run.variants if variants is None else variants_of(scenario, variants),
         seed=scenario.run.seed if seed is None else seed,
         runs=count,
         check=check,
@@ -75,37 +75,6 @@ def sim(
         sys.stdout.write(json.dumps(summary, indent=2) + "\n")
     else:
         print_summary(summary, Console())
-
-
-def _with_duration(scenario: Scenario, seconds: float) -> Scenario:
-    """The scenario cut short or made longer; what would happen after its end is left out."""
-    if not 0 < seconds <= 1e7:
-        raise UsageError(f"--seconds {seconds}: above 0 and at most 10,000,000")
-    run = msgspec.structs.replace(scenario.run, duration_s=seconds)
-    shortened = msgspec.structs.replace(
-        scenario,
-        run=run,
-        events=[event for event in scenario.events if event.at_s <= seconds],
-        flows=[flow for flow in scenario.flows if (flow.start_s or 0.0) < seconds],
-        subscriptions=[each for each in scenario.subscriptions if each.start_s < seconds],
-    )
-    try:
-        check_scenario(shortened)
-    except UsageError as error:
-        raise UsageError(f"--seconds {seconds:g}: {error}") from None
-    return shortened
-
-
-def _variants(scenario: Scenario, text: str) -> list[str]:
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not names:
-        raise UsageError(f"--variants {text!r}: name at least one, as in dp,bp")
-    for name in names:
-        try:
-            variant_settings(scenario, name)
-        except UsageError as error:
-            raise UsageError(f"--variants {text}: {error}") from None
-    return names
 
 
 def _run(jobs: list[Job], name: str) -> list[RunResult]:

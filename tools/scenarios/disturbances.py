@@ -1,6 +1,6 @@
 """What the network does now: the conditions of the file under whatever disturbs them. Moves no frames."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from anabranch.tools.scenarios.layout import Layout, to_conditions
 from anabranch.tools.scenarios.schema import ConditionKeys, Pair
@@ -30,6 +30,17 @@ class Disturbances:
             else:
                 self._active.setdefault(way, {})[number] = happening
         return self._now(happening.ways)
+
+    def rebase(self, steps: Mapping[Pair, tuple[float | None, float]]) -> Changed:
+        """A recorded network goes on: delays (None: nothing arrives) and losses that disturbances top."""
+        for way, (delay_s, loss) in steps.items():
+            base = self._base.get(way, self._default)
+            if delay_s is None:
+                self._base[way] = base.replace(blackhole=True)
+            else:
+                loss = loss or self._default.loss
+                self._base[way] = base.replace(blackhole=False, delay_s=delay_s, loss=loss)
+        return self._now(steps)
 
     def end(self, number: int, happening: Happening) -> Changed:
         """Its time is over; one that was restored already changes nothing."""

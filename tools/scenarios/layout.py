@@ -143,7 +143,7 @@ def to_conditions(keys: ConditionKeys, base: Conditions) -> Conditions:
         changes["delay_s"] = keys.delay_ms / 1e3
     if keys.jitter_ms is not None:
         changes["jitter_s"] = keys.jitter_ms / 1e3
-    for name in ("loss", "reorder", "rate_bytes_s"):
+    for name in ("loss", "loss_after_loss", "reorder", "rate_bytes_s"):
         if getattr(keys, name) is not None:
             changes[name] = getattr(keys, name)
     return base.replace(**changes)

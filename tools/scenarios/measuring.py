@@ -15,7 +15,7 @@ from anabranch.overlay.patterns import matches
 from anabranch.tools.scenarios.schema import Pair, Scenario
 from anabranch.tools.scenarios.timeline import Happening
 from anabranch.tools.scenarios.truth import Truth, reroute_s
-from anabranch.transport.simulator import Published, SimSubscription, Simulator
+from anabranch.transport.simulator import Published, SimSubscription
 
 BINS_PER_S = 100_000
 """Latencies are counted in steps of 10 µs, so that runs can be added up."""
@@ -47,6 +47,15 @@ class PairCounts(msgspec.Struct):
     timely: int = 0
     """Delivered, and a path within the deadline existed when they were put."""
     timely_late: int = 0
+    oracle_s: float = 0.0
+    """Sum over `compared` messages: how long the quickest path would have taken that there was at their put,
+    known only to somebody who sees the whole network and its future."""
+    taken_s: float = 0.0
+    """The same sum for how long they took."""
+    compared: int = 0
+    direct_s: float = 0.0
+    """Sum over `direct` messages: how long the direct link would have taken when it was up."""
+    direct: int = 0
 
     def add(self, other: "PairCounts") -> None:
         """Add another run, or another pair."""
@@ -58,6 +67,11 @@ class PairCounts(msgspec.Struct):
         self.possible_lost += other.possible_lost
         self.timely += other.timely
         self.timely_late += other.timely_late
+        self.oracle_s += other.oracle_s
+        self.taken_s += other.taken_s
+        self.compared += other.compared
+        self.direct_s += other.direct_s
+        self.direct += other.direct
         total = Counter(self.latencies)
         total.update(other.latencies)
         self.latencies = dict(total)
@@ -94,7 +108,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 def measure(
     scenario: Scenario,
-    sim: Simulator,
+    ledger: Iterable[Published],
     subscriptions: Iterable[tuple[str, SimSubscription]],
     happenings: Sequence[Happening],
     truth: Truth,
@@ -108,7 +122,7 @@ def measure(
     pairs: dict[str, PairCounts] = {}
     streams: list[tuple[str, Stream]] = []
     samples: dict[str, list[tuple[float, float]]] = {}
-    published = list(sim.ledger)
+    published = list(ledger)
     for name, subscription in subscriptions:
         for topic in sorted({flow.topic for flow in scenario.flows}):
             if not matches(subscription.pattern, topic):
@@ -165,11 +179,12 @@ class Stream:
         limit = self._deadline_s + ROUNDING_S
         for begin, end in self._subscription.active:
             first, last = bisect_left(self._put, max(begin, since)), bisect_left(self._put, end)
-            best, valid = None, -inf
+            best, direct, valid = None, None, -inf
             for index in range(first, last):
                 put = self._put[index]
                 if put > valid:
                     best, valid = truth.best_s(self.origin, self.subscriber, put)
+                    direct = truth.direct_s(self.origin, self.subscriber, put)
                 latency = self._arrived[index] - put
                 arrived = latency == latency  # not nan
                 if arrived:
@@ -177,6 +192,13 @@ class Stream:
                     counts.late += latency > limit
                 if best is not None:
                     counts.possible += 1
+                    if arrived:
+                        counts.compared += 1
+                        counts.oracle_s += best
+                        counts.taken_s += latency
+                    if direct is not None:
+                        counts.direct += 1
+                        counts.direct_s += direct
                     counts.possible_lost += not arrived
                     if arrived and best <= limit:
                         counts.timely += 1

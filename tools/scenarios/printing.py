@@ -25,6 +25,8 @@ def print_summary(summary: Summary, console: Console) -> None:
             )
         console.print()
     performance = summary["performance"]
+    if not performance["events"]:
+        return  # in real time there is nothing to tell of
     console.print(
         f"{performance['events']:,} events in {performance['wall_s']:.1f} s, "
         f"{performance['events_per_s']:,} events per second of CPU"

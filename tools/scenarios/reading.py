@@ -33,7 +33,11 @@ def load_scenario(path: Path) -> Scenario:
         text = data.decode()
     except UnicodeDecodeError:
         raise UsageError(f"scenario {str(path)!r}: not UTF-8; save it as UTF-8") from None
-    return parse_scenario(text, str(path))
+    scenario = parse_scenario(text, str(path))
+    if scenario.trace is None:
+        return scenario
+    beside = msgspec.structs.replace(scenario.trace, file=str(path.parent / scenario.trace.file))
+    return msgspec.structs.replace(scenario, trace=beside)
 
 
 def parse_scenario(text: str, place: str) -> Scenario:

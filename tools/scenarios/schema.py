@@ -32,6 +32,8 @@ class ConditionKeys(_Table, frozen=True, kw_only=True):
     jitter_ms: Milliseconds | None = None
     """Each frame takes up to this much longer."""
     loss: Share | None = None
+    loss_after_loss: Annotated[float, Meta(ge=0, lt=1)] | None = None
+    """Share of frames lost after a lost one, when losses come in bursts; `loss` stays the share of all."""
     reorder: Share | None = None
     """Share of frames that are held back, so that later ones overtake them."""
     rate_bytes_s: Rate | None = None
@@ -63,6 +65,29 @@ class Network(ConditionKeys, frozen=True, kw_only=True):
     """Who dials whom: along [[links]], everybody everybody, `links_per_peer` drawn by seed, or only as `join`
     says, with the mesh looking for further neighbours itself. Default: links if there are any, else full."""
     links_per_peer: Annotated[int, Meta(ge=1, le=256)] = 4
+
+
+class Recorded(_Table, frozen=True, kw_only=True):
+    """A recorded network whose delays the links take, slice after slice from `warmup_s` on.
+
+    It says more than [network] and [[links]]; events come on top of it.
+    """
+
+    file: str
+    """Next to the scenario file, unless the path is absolute."""
+    slice_s: Annotated[float, Meta(gt=0, le=1e7)] | None = None
+    """How long a slice lasts, if the trace does not say it or time shall pass more quickly."""
+    unit: Literal["s", "cs", "ms", "us"] | None = None
+    measure: Literal["rtt", "delay"] | None = None
+    zero: Literal["missing"] | Milliseconds = "missing"
+    """What a value of 0 means: not measured, or a one-way delay."""
+    missing: Literal["hold", "down"] = "hold"
+    """A pair without a measurement keeps its last delay, or carries nothing."""
+    first_slice: Annotated[int, Meta(ge=0)] = 0
+    last_slice: Annotated[int, Meta(ge=1)] | None = None
+    """Excluded; default: to the end."""
+    nodes: list[str] = field(default_factory=list)
+    """Of the trace, in the order of the peers; drawn by seed unless given."""
 
 
 class Peer(_Table, frozen=True, kw_only=True):
@@ -260,6 +285,7 @@ class Scenario(_Table, frozen=True, kw_only=True):
     config: dict[str, Any] = field(default_factory=dict)
     variants: dict[str, VariantSettings] = field(default_factory=dict)
     network: Network = field(default_factory=Network)
+    trace: Recorded | None = None
     peers: Annotated[list[Peer], Meta(min_length=1)]
     links: list[Link] = field(default_factory=list)
     subscriptions: list[Subscription] = field(default_factory=list)
@@ -276,6 +302,7 @@ class Scenario(_Table, frozen=True, kw_only=True):
 TABLES: dict[str, tuple[type[_Table], ...]] = {
     "run": (Run,),
     "network": (Network,),
+    "trace": (Recorded,),
     "variants": (VariantSettings,),
     "peers": (Peer,),
     "links": (Link,),
@@ -304,17 +331,24 @@ FORMS = {
     "duration_s": "a number of seconds above 0",
     "events": 'tables [[events]], as in { at_s = 20, do = "fail", between = ["p1", "p2"], for_s = 10 }',
     "every_s": "a number of seconds above 0",
+    "file": "the path of a recorded network",
+    "first_slice": "a whole number, 0 or more",
     "flows": 'tables [[flows]], as in { peer = "p1", topic = "t", rate_per_s = 100 }',
     "for_s": "a number of seconds, 0 or more",
     "groups": 'lists of peers, as in [["p1", "p2"], ["p3"]]',
     "jitter_ms": "a number of milliseconds, 0 or more",
     "join": 'a list of peers, as in ["p1", "p2"]',
+    "last_slice": "a whole number, 1 or more",
     "links": 'tables [[links]], as in { between = ["p1", "p2"], delay_ms = 12 }',
     "links_per_peer": "a whole number from 1 to 256",
     "loss": "a share from 0 to 1",
+    "loss_after_loss": "a share of at least 0 and below 1",
+    "measure": '"rtt" or "delay"',
+    "missing": '"hold" or "down"',
     "mesh": 'one of "links", "full", "random", "join"',
     "name": "a text",
     "network": "a table [network], as in { delay_ms = 10 }",
+    "nodes": "a list of names, one for each peer",
     "patterns": 'a list of topic patterns, as in ["air/*", "grid/**"]',
     "peer": "the name of a peer",
     "peers": 'tables [[peers]], as in { name = "p1" }',
@@ -332,11 +366,15 @@ FORMS = {
     "seed": "a whole number",
     "sizes_bytes": "a list of whole numbers of bytes, as in [64, 1024]",
     "size_bytes": "a whole number of bytes, 0 or more",
+    "slice_s": "a number of seconds above 0",
     "start_s": "a number of seconds, 0 or more",
     "stop_s": "a number of seconds, 0 or more",
     "subscriptions": 'tables [[subscriptions]], as in { peer = "p1", patterns = ["t"] }',
     "topic": "a topic, as in air/radar/nyc",
+    "trace": 'a table [trace], as in { file = "pings.csv", slice_s = 15 }',
+    "unit": 'one of "s", "cs", "ms", "us"',
     "variants": 'in [run] a list of names, as in ["dp", "bp"]; otherwise tables [variants.NAME]',
     "warmup_s": "a number of seconds, 0 or more",
+    "zero": '"missing", or a number of milliseconds',
 }
 """What each key expects, in words."""

@@ -6,16 +6,19 @@ from pathlib import Path
 
 import msgspec
 
+from anabranch.overlay.errors import UsageError
 from anabranch.overlay.records import LogRecord
 from anabranch.tools.scenarios.disturbances import Changed, Disturbances
 from anabranch.tools.scenarios.layout import Layout
 from anabranch.tools.scenarios.measuring import Measured, measure
 from anabranch.tools.scenarios.recordfiles import RecordFiles
-from anabranch.tools.scenarios.schema import Flow, Scenario, Subscription
+from anabranch.tools.scenarios.schema import Flow, Pair, Scenario, Subscription
 from anabranch.tools.scenarios.timeline import Happening, LinkHappenings, timeline
 from anabranch.tools.scenarios.truth import Truth
 from anabranch.transport.simulator import SimSubscription, Simulator
 
+TraceStep = tuple[float, dict[Pair, tuple[float | None, float]]]
+"""When, and by direction: the delay (None: nothing arrives) and the loss from then on."""
 PROGRESS_STEPS = 200
 """How often a run says how far it is."""
 
@@ -71,7 +74,7 @@ def simulate(job: Job, on_progress: Callable[[float], None] | None = None) -> Ru
     cpu_s = time.process_time() - begin
     measured = measure(
         scenario,
-        sim,
+        sim.ledger,
         stage.subscriptions,
         stage.happenings,
         stage.truth,
@@ -80,6 +83,19 @@ def simulate(job: Job, on_progress: Callable[[float], None] | None = None) -> Ru
         bundles=sim.bundles_sent() - before[2],
     )
     return RunResult(job.variant, job.seed, measured, sim.events, sim.trace_hash(), cpu_s, job.size_bytes)
+
+
+def trace_steps(scenario: Scenario, layout: Layout, seed: int) -> list[TraceStep]:
+    """What the recorded network of a scenario does when; empty without one."""
+    if scenario.trace is None:
+        return []
+    try:
+        from anabranch.tools.traces.playback import Playback
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"[trace] needs {error.name}, which is not installed: pip install 'anabranch[replay]'"
+        ) from None
+    return list(Playback(scenario, layout.names, layout.possible_ways, seed).steps())
 
 
 class Stage:
@@ -100,6 +116,7 @@ class Stage:
         )
         for (source, target), conditions in layout.conditions.items():
             sim.set_conditions(source, target, conditions)
+        self._plan_trace(job.seed)
         for place in layout.places:
             sim.add_peer(
                 place.name,
@@ -117,6 +134,17 @@ class Stage:
             sim.at(happening.at_s, lambda number=number, what=happening: self._begin(number, what))  # type: ignore[misc]
             if happening.until_s is not None:
                 sim.at(happening.until_s, lambda number=number, what=happening: self._end(number, what))  # type: ignore[misc]
+
+    def _plan_trace(self, seed: int) -> None:
+        for at, changes in trace_steps(self._scenario, self._layout, seed):
+            if at > 0:
+                self.sim.at(at, lambda changes=changes: self._replay(changes))  # type: ignore[misc]
+            else:
+                self._apply(self._disturbances.rebase(changes))
+
+    def _replay(self, changes: dict[Pair, tuple[float | None, float]]) -> None:
+        self._apply(self._disturbances.rebase(changes))
+        self._note_truth()
 
     # Traffic
 

@@ -47,6 +47,8 @@ def _variant(scenario: Scenario, results: list[RunResult]) -> Summary:
     recovered = [took for each in measured for fault in each.happenings for took in fault.rerouted_s]
     return {
         **_counts(total),
+        "bounds": _bounds(total),
+        "bundles": sum(each.bundles for each in measured),
         "data_bytes": sum(each.data_bytes for each in measured),
         "control_bytes_per_s": round(sum(each.control_bytes for each in measured) / seconds, 1),
         "traffic": _traffic(scenario, results),
@@ -65,7 +67,9 @@ def _variant(scenario: Scenario, results: list[RunResult]) -> Summary:
             for fault in result.measured.happenings
         ],
         "traces": [
-            {"seed": result.seed, "events": result.events, "hash": result.trace_hash} for result in results
+            {"seed": result.seed, "events": result.events, "hash": result.trace_hash}
+            for result in results
+            if result.trace_hash
         ],
     }
 
@@ -83,6 +87,25 @@ def _counts(counts: PairCounts) -> Summary:
         "mean_latency_ms": _mean_ms(counts.latencies),
         "switches": counts.switches,
     }
+
+
+def _bounds(counts: PairCounts) -> Summary:
+    """Means in ms: as it was, by an oracle that knows the network's future, by direct links that are up."""
+    oracle = counts.oracle_s / counts.compared if counts.compared else None
+    taken = counts.taken_s / counts.compared if counts.compared else None
+    direct = counts.direct_s / counts.direct if counts.direct else None
+    return {
+        "mean_ms": _ms(taken),
+        "oracle_ms": _ms(oracle),
+        "direct_ms": _ms(direct),
+        "mean_over_oracle": round(taken / oracle, 4) if taken and oracle else None,
+        "direct_over_oracle": round(direct / oracle, 4) if direct and oracle else None,
+        "direct_down": _share(counts.published - counts.direct, counts.published),
+    }
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1e3, 3)
 
 
 def _share(part: int, whole: int) -> float:
@@ -104,7 +127,8 @@ def _traffic(scenario: Scenario, results: list[RunResult]) -> list[Summary]:
         measured = [result.measured for result in results if result.size_bytes == size]
         known = size if size is not None else (next(iter(in_file)) if len(in_file) == 1 else None)
         data = sum(each.data_bytes for each in measured)
-        payload = None if known is None else known * sum(each.bundles for each in measured)
+        bundles = sum(each.bundles for each in measured)
+        payload = known * bundles if known is not None and bundles else None
         rows.append(
             {
                 "size_bytes": known,

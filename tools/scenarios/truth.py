@@ -52,6 +52,10 @@ class Truth:
             return found, end - found
         return self._search(origin, put, state, lasts=False).get(target), put
 
+    def direct_s(self, origin: str, target: str, put: float) -> float | None:
+        """The delay of the direct link when a message was put; None while it was down or if there is none."""
+        return self._up[bisect_right(self._times, put) - 1].get((origin, target))
+
     def outages(self) -> list[tuple[float, float, frozenset[Pair]]]:
         """(begin, end, directions) of links that went dark at the same time; the end is that of the first."""
         found = []

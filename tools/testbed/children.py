@@ -25,11 +25,17 @@ class Child:
         self._process = process
 
     @classmethod
-    async def start(cls, name: str, module: str, stderr_path: Path) -> "Child":
-        """Run `python -m module`; what it writes to stderr goes to that file."""
-        with stderr_path.open("wb") as stderr:
+    async def start(cls, name: str, module: str, stderr_path: Path, *arguments: str) -> "Child":
+        """Run `python -m module arguments`; what it writes to stderr goes to that file."""
+        with stderr_path.open("ab") as stderr:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", module),  # -P: files in the current directory shadow no module
+                *(
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    module,
+                    *arguments,
+                ),  # -P: files in the current directory shadow no module
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,
@@ -84,6 +90,12 @@ class Child:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
+
+    def signal(self, number: int) -> None:
+        """Send a signal, if it still runs."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
 
     def wrote(self) -> str:
         """The last of what it wrote to stderr."""

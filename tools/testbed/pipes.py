@@ -14,11 +14,14 @@ from typing import Protocol, cast
 
 import msgspec
 
+from anabranch.overlay.errors import UsageError
 from anabranch.tools.testbed.alarms import Alarms
 from anabranch.tools.testbed.histogram import Histogram
 
 _WRITE_BYTES = 256 * 1024
 """Due chunks are joined up to about this much per write."""
+LEAST_TIMEOUT_S = 0.2
+"""What TCP waits at least before it sends something again."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -30,6 +33,26 @@ class Owner(Protocol):
 
     def closed(self, pair: "Pair") -> None:
         """Both sides are gone."""
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+    """What one direction of a link does to what passes. Order is kept whatever the delay."""
+
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+    """Each chunk takes up to this much longer or shorter, all values alike."""
+    loss: float = 0.0
+    """Share of chunks that TCP has to send again: they, and all behind them, come a time-out later."""
+    loss_after_loss: float | None = None
+    """The same for a chunk after such a one, when losses come in bursts."""
+    rate_bytes_s: float | None = None
+    blackhole: bool = False
+    """Nothing passes in this direction."""
+
+    def __post_init__(self) -> None:
+        for name in ("delay_s", "jitter_s"):
+            if not 0 <= getattr(self, name) <= 60:
+                raise UsageError(f"{name} = {getattr(self, name)}: seconds from 0 to 60")
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -175,14 +198,20 @@ class Pipe:
         self._last_due = 0.0
         self._delay_s = 0.0
         self._jitter_s = 0.0
+        self._loss = 0.0
+        self._loss_again: float | None = None
+        self._lost_last = False
+        self._rate: float | None = None
+        self._free_at = 0.0
         self._passing = True
         self._stuck = False
         self._finished = False
         self._armed = False
 
-    def set_conditions(self, delay_s: float, jitter_s: float, passing: bool) -> None:
+    def set_conditions(self, shape: Conditions, passing: bool) -> None:
         """How to treat what comes from now on, and whether anything passes at all."""
-        self._delay_s, self._jitter_s, self._passing = delay_s, jitter_s, passing
+        self._delay_s, self._jitter_s, self._passing = shape.delay_s, shape.jitter_s, passing
+        self._loss, self._loss_again, self._rate = shape.loss, shape.loss_after_loss, shape.rate_bytes_s
         self.regulate()
         self.flush()
 
@@ -196,13 +225,25 @@ class Pipe:
         delay = self._delay_s
         if self._jitter_s:
             delay = max(0.0, delay + self._rng.uniform(-self._jitter_s, self._jitter_s))
-        due = self._last_due = max(self._last_due, time.monotonic() + delay)
+        left = time.monotonic()
+        if self._rate is not None:
+            left = self._free_at = max(left, self._free_at) + len(chunk) / self._rate
+        if self._loss and self._is_lost():
+            delay += max(LEAST_TIMEOUT_S, 3 * delay)
+        due = self._last_due = max(self._last_due, left + delay)
         self._queue.append((due, chunk))
         self.in_flight_bytes += len(chunk)
         if self.in_flight_bytes >= self._full_bytes:
             self.regulate()
         if not self._armed:
             self.flush()
+
+    def _is_lost(self) -> bool:
+        share, again = self._loss, self._loss_again
+        if again is not None and share < 1:
+            share = again if self._lost_last else min(1.0, share * (1 - again) / (1 - share))
+        self._lost_last = self._rng.random() < share
+        return self._lost_last
 
     def finish(self) -> None:
         """The source is gone: when what is on its way has arrived, close the sink."""

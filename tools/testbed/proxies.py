@@ -15,25 +15,13 @@ from anabranch.overlay.addresses import parse_address
 from anabranch.overlay.errors import UsageError
 from anabranch.tools.testbed.alarms import Alarms
 from anabranch.tools.testbed.histogram import Histogram
+from anabranch.tools.testbed.pipes import Conditions as Conditions
 from anabranch.tools.testbed.pipes import Pair, Surroundings
 
 BUFFER_MAX_BYTES = 4 * 1024 * 1024
 """In flight per direction of a connection: 100 ms at 40 MB/s."""
 CONNECTIONS_MAX = 64
 """Per link; the oldest is reset for a new one, as most of those of a blackholed link are abandoned."""
-
-
-class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """What one direction of a link does to what passes. Order is kept whatever the delay."""
-
-    delay_s: float = 0.0
-    jitter_s: float = 0.0
-    """Each chunk takes up to this much longer or shorter, all values alike."""
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            if not 0 <= getattr(self, name) <= 60:
-                raise UsageError(f"{name} = {getattr(self, name)}: seconds from 0 to 60")
 
 
 class LinkState(enum.StrEnum):
@@ -226,9 +214,10 @@ class _Link:
             pair.reset()
             return
         passing = self.state is LinkState.PASSING
-        pair.there.set_conditions(self.there.delay_s, self.there.jitter_s, passing)
-        pair.back.set_conditions(self.back.delay_s, self.back.jitter_s, passing)
-        if passing and self.target is not None:
+        pair.there.set_conditions(self.there, passing and not self.there.blackhole)
+        pair.back.set_conditions(self.back, passing and not self.back.blackhole)
+        both = not (self.there.blackhole or self.back.blackhole)  # or the handshake does not come about
+        if passing and both and self.target is not None:
             pair.dial(*self.target)
 
 

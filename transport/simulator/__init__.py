@@ -12,8 +12,8 @@ from anabranch.transport.simulator.ledger import (
     SimSubscription,
 )
 from anabranch.transport.simulator.peers import SimPeer
-from anabranch.transport.simulator.shell import EPOCH_BASE_US
 from anabranch.transport.simulator.simulator import Simulator
+from anabranch.transport.simulator.starting import EPOCH_BASE_US
 
 __all__ = [
     "EPOCH_BASE_US",

@@ -20,6 +20,9 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Each frame takes up to this much longer, evenly distributed; frames still keep their order."""
     loss: float = 0.0
     """Share of frames that vanish."""
+    loss_after_loss: float | None = None
+    """Share of frames that vanish after one that did, when losses come in bursts (Gilbert's model); `loss`
+    stays the share of all frames. None: each frame is lost on its own."""
     reorder: float = 0.0
     """Share of frames that are held back, so that later ones overtake them."""
     rate_bytes_s: float | None = None
@@ -34,6 +37,10 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for name in ("loss", "reorder"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UsageError(f"{name} = {getattr(self, name)}: must be a share from 0 to 1")
+        if self.loss_after_loss is not None and not 0 <= self.loss_after_loss < 1:
+            raise UsageError(
+                f"loss_after_loss = {self.loss_after_loss}: must be a share of at least 0 and below 1"
+            )
         if self.rate_bytes_s is not None and not self.rate_bytes_s > 0:
             raise UsageError(
                 f"rate_bytes_s = {self.rate_bytes_s}: must be positive; leave it out for no limit"
@@ -52,6 +59,13 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return not (
             self.jitter_s or self.loss or self.reorder or self.blackhole or self.rate_bytes_s is not None
         )
+
+    def is_lost(self, rng: random.Random, after_loss: bool) -> bool:
+        """Whether the next frame vanishes, given what happened to the one before it."""
+        loss, again = self.loss, self.loss_after_loss
+        if again is not None and loss < 1:
+            loss = again if after_loss else min(1.0, loss * (1 - again) / (1 - loss))
+        return rng.random() < loss
 
     def travel_s(self, rng: random.Random) -> float:
         """How long a frame is under way now."""

@@ -122,6 +122,8 @@ class SimSubscription:
         """When it existed; a crash of its peer ends a span, a restart begins the next."""
         self.callback = callback
         self.keep = keep
+        self.room: float = float("inf")
+        """Messages with a guarantee that its application still has room for."""
 
     @property
     def is_active(self) -> bool:

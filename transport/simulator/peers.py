@@ -7,6 +7,7 @@ from anabranch.overlay.codec import encode_payload
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.publishing import Outlet
 from anabranch.overlay.qos import Demand, Role
+from anabranch.transport.simulator.assurances import SimPublisher
 from anabranch.transport.simulator.ledger import Published, SimSubscription
 from anabranch.transport.simulator.shell import PeerState, Shell
 from anabranch.transport.simulator.trace import TraceKind
@@ -22,7 +23,7 @@ class SimPeer(Shell):
         if self.state is not PeerState.CRASHED:
             raise UsageError(f"peer {self.name!r} is {self.state.value}: only a crashed one can be restarted")
         if self.incarnation:
-            self.node = self._new_node()
+            self.node = self.new_node()
         self.incarnation += 1
         self.state = PeerState.RUNNING
         self.is_gone = False
@@ -46,6 +47,7 @@ class SimPeer(Shell):
         self.is_gone = not reset
         self._backlog.clear()
         self._outlets.clear()
+        self.assured.clear()
         self._calls.clear()
         for wire in list(self.links.values()):
             wire.back.is_open = False
@@ -121,6 +123,22 @@ class SimPeer(Shell):
         )
         self._outlets[topic, deadline_s] = outlet, published
         return outlet, published
+
+    def acknowledge(
+        self, topic: str, payloads: Sequence[object], deadline_s: float, time: float
+    ) -> SimPublisher:
+        """The application puts messages with an acknowledged publisher, all within one turn."""
+        local = self.application_step(time)
+        publisher = self._acknowledged.get((topic, deadline_s))
+        if publisher is None or publisher.stream.key not in self.assured:
+            publisher = SimPublisher(self, topic, deadline_s, time, self._ledger)
+            self._acknowledged[topic, deadline_s] = publisher
+            self.assured[publisher.stream.key] = publisher
+        for payload in payloads:
+            publisher.put(payload, time)
+        self.node.flush(local)
+        self.turn(time)
+        return publisher
 
     def application_step(self, time: float) -> float:
         """The application does something; what its peer's clock shows."""

@@ -7,24 +7,25 @@ from math import inf
 from typing import Any
 
 from anabranch.overlay.actions import Action, CloseLink, Deliver, Dial, SendBundle, SendControl, Write
+from anabranch.overlay.assured import StreamKey
 from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import sent_bytes_of
 from anabranch.overlay.errors import DropReason
-from anabranch.overlay.identifiers import LinkId, PeerId, SubscriptionId
+from anabranch.overlay.identifiers import LinkId, SubscriptionId
 from anabranch.overlay.node import Node
 from anabranch.overlay.publishing import Outlet
 from anabranch.overlay.qos import Role
 from anabranch.overlay.records import LogRecord
+from anabranch.transport.simulator.assurances import SimPublisher, act
 from anabranch.transport.simulator.connections import Connections
 from anabranch.transport.simulator.engine import Engine, Handler
 from anabranch.transport.simulator.ledger import Delivery, Ledger, Published, SimSubscription
+from anabranch.transport.simulator.starting import address_of, new_node
 from anabranch.transport.simulator.trace import FOLD_AT_PARTS, HEAD, TraceKind
 from anabranch.transport.simulator.wires import UNREAD_MAX_BYTES, Wire, total_size
 
-EPOCH_BASE_US = 1_600_000_000_000_000
-"""Epochs look like those of a wall clock, so that nothing depends on their being small."""
 TIMER_ROUNDING_S = 1e-6
 """Adding and taking off a clock's offset may leave a timer this much early."""
 
@@ -76,6 +77,9 @@ class Shell:
         self.subscriptions: dict[SubscriptionId, SimSubscription] = {}
         self._outlets: dict[tuple[str, float], tuple[Outlet, Published]] = {}
         """Its application's publishers, by topic and deadline."""
+        self.assured: dict[StreamKey, SimPublisher] = {}
+        """Those with a guarantee."""
+        self._acknowledged: dict[tuple[str, float], SimPublisher] = {}
         self._seeds = tuple(seeds)
         self._engine = engine
         self._connections = connections
@@ -85,10 +89,10 @@ class Shell:
         self._timer_at = inf
         self._clock = clock_offset_s
         self._backlog: list[tuple[Handler, Any, Any]] = []
-        self._held: list[Wire] = []
+        self._held: dict[Wire, None] = {}
         """Wires whose queue waits for an acknowledgement."""
         self._calls: list[tuple[Callable[[Delivery], None], Delivery]] = []
-        self.node = self._new_node()
+        self.node = self.new_node()
 
     @property
     def is_running(self) -> bool:
@@ -200,15 +204,19 @@ class Shell:
         self.turn(time)
 
     def pump(self, time: float, wire: Wire, _: None = None) -> None:
-        """Send what the wire takes now."""
+        """A look at the queue was scheduled for now."""
         wire.pumping = False
+        self._pump(time, wire)
+
+    def _pump(self, time: float, wire: Wire) -> None:
+        """Send what the wire takes now."""
         queue = wire.queue
         local = self.clock(time)
         while wire.unread <= UNREAD_MAX_BYTES:
             frames = queue.peek(local)
             if frames is None:
                 if queue:
-                    self._held.append(wire)
+                    self._held[wire] = None
                 else:
                     self.node.link_backlog(wire.source_link, 0.0)
                 return
@@ -225,20 +233,23 @@ class Shell:
     def turn(self, time: float) -> None:
         """Take the actions, send, re-arm the timer."""
         node = self.node
-        for action in node.take_actions():
-            kind = type(action)
-            if kind is SendBundle:
-                self._queue_bundle(action.link, action.bundle, time)  # type: ignore[union-attr]
-            elif kind is Deliver:
-                self._deliver(action, time)  # type: ignore[arg-type]
-            elif kind is SendControl:
-                self._queue_control(action.link, action.frame, time)  # type: ignore[union-attr]
-            else:
-                self._act(action, time)
+        actions = node.take_actions()
+        while actions:
+            for action in actions:
+                kind = type(action)
+                if kind is SendBundle:
+                    self._queue_bundle(action.link, action.bundle, time)  # type: ignore[union-attr]
+                elif kind is Deliver:
+                    self._deliver(action, time)  # type: ignore[arg-type]
+                elif kind is SendControl:
+                    self._queue_control(action.link, action.frame, time)  # type: ignore[union-attr]
+                else:
+                    self._act(action, time)
+            actions = node.take_actions()
         if self._held:
-            held, self._held = self._held, []
+            held, self._held = self._held, {}
             for wire in held:
-                self.pump(time, wire)
+                self._pump(time, wire)
         wanted = node.next_timeout()
         if wanted is not None and wanted - self.clock_offset_s < self._timer_at:
             self._arm(time)
@@ -257,7 +268,7 @@ class Shell:
         if wire.is_plain and not wire.unread and not wire.queue:
             self._send(wire, [frame], time)
         elif wire.queue.put_control(frame):
-            self.pump(time, wire)
+            self._pump(time, wire)
         else:
             self.node.counters.drop(DropReason.QUEUE_FULL)
 
@@ -274,13 +285,13 @@ class Shell:
             self.node.counters.drop(DropReason.QUEUE_FULL, bundle.messages or 1)
         elif queue.bytes > self._high_water and wire.conditions.rate_bytes_s is not None:
             self.node.link_backlog(link, queue.bytes / wire.conditions.rate_bytes_s)
-            self.pump(time, wire)
+            self._pump(time, wire)
         elif len(queue) > 1 or wire.unread or wire.free_at > time:
-            self.pump(time, wire)
+            self._pump(time, wire)
         else:
             frames = queue.peek(self.clock(time))
             if frames is None:
-                self._held.append(wire)
+                self._held[wire] = None
                 return
             queue.advance()
             self._send(wire, frames, time)
@@ -328,6 +339,8 @@ class Shell:
             self._close(action.link, time)
         elif isinstance(action, Write) and self._on_record is not None:
             self._on_record(action.record)
+        else:
+            act(self, action, self._ledger, time)
 
     def _close(self, link: LinkId, time: float) -> None:
         wire = self.links.pop(link, None)
@@ -376,21 +389,7 @@ class Shell:
         if len(parts) > FOLD_AT_PARTS:
             engine.trace.fold()
 
-    def _new_node(self) -> Node:
-        epoch = EPOCH_BASE_US + int(self._engine.now * 1e6) + self.incarnation
-        listening = self.config.role is not Role.CLIENT
-        node = Node(
-            PeerId.parse(self.name),
-            self.config,
-            epoch=epoch,
-            rng=self._engine.rng(f"node/{self.name}/{self.incarnation}"),
-            seeds=self._seeds,
-            addresses=(self.address,) if listening else (),
-        )
-        node.recording = self._on_record is not None
-        return node
-
-
-def address_of(name: str) -> str:
-    """Where a simulated peer can be dialled."""
-    return f"tcp://{name}:1"
+    def new_node(self) -> Node:
+        """Its process starts now."""
+        recording = self._on_record is not None
+        return new_node(self.name, self.config, self._seeds, self.incarnation, self._engine, recording)

@@ -10,13 +10,14 @@ from anabranch.overlay.errors import UsageError
 from anabranch.overlay.identifiers import PeerId
 from anabranch.overlay.patterns import check_pattern, check_topic
 from anabranch.overlay.records import LogRecord
+from anabranch.transport.simulator.assurances import SimPublisher
 from anabranch.transport.simulator.conditions import Conditions, Network
 from anabranch.transport.simulator.connections import Connections
 from anabranch.transport.simulator.engine import Engine
 from anabranch.transport.simulator.flows import Flow
 from anabranch.transport.simulator.ledger import Delivery, Ledger, SimSubscription
 from anabranch.transport.simulator.peers import SimPeer
-from anabranch.transport.simulator.shell import address_of
+from anabranch.transport.simulator.starting import address_of
 
 LOOK_EVERY_S = 0.01
 """How often `run_until_true` asks its predicate."""
@@ -183,6 +184,10 @@ class Simulator:
     def publish(self, name: str, topic: str, *payloads: object, deadline_s: float = 0.0) -> None:
         """Put messages at a peer, all within one turn of its loop."""
         self.peer(name).publish(topic, payloads, deadline_s, self.now)
+
+    def acknowledge(self, name: str, topic: str, *payloads: object, deadline_s: float = 0.0) -> SimPublisher:
+        """Put messages with an acknowledged publisher: the same one each time until its peer crashes."""
+        return self.peer(name).acknowledge(topic, payloads, deadline_s, self.now)
 
     def flow(
         self,

@@ -26,6 +26,7 @@ class Wire:
         "is_open",
         "is_plain",
         "last_arrival",
+        "lost_last",
         "pumping",
         "queue",
         "receive",
@@ -61,6 +62,8 @@ class Wire:
         self.free_at = 0.0
         """When the rate limit lets the next frame go."""
         self.last_arrival = 0.0
+        self.lost_last = False
+        """Whether the last frame vanished: losses may come in bursts."""
         self.set_conditions(conditions)
 
     def set_conditions(self, conditions: "Conditions") -> None:
@@ -81,8 +84,12 @@ class Wire:
         left = now
         if conditions.rate_bytes_s is not None:
             left = self.free_at = max(now, self.free_at) + size / conditions.rate_bytes_s
-        if conditions.blackhole or (conditions.loss and rng.random() < conditions.loss):
+        if conditions.blackhole:
             return None
+        if conditions.loss:
+            self.lost_last = conditions.is_lost(rng, self.lost_last)
+            if self.lost_last:
+                return None
         at = left + conditions.travel_s(rng)
         if conditions.reorder and rng.random() < conditions.reorder:
             # Not before the connection itself, which is the first thing to arrive.

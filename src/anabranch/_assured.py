@@ -1,0 +1,58 @@
+"""Publishers with a guarantee for blocking programs; made by `blocking.Peer.publisher`."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from anabranch._crossing import LoopThread
+from anabranch._ends import Publisher
+from anabranch.transport.assured import AssuredPublisher as AsyncPublisher
+from anabranch.transport.confirmations import Outcome
+from anabranch.transport.confirmations import Receipt as AsyncReceipt
+
+
+class Receipt:
+    """One message that was put with a guarantee."""
+
+    def __init__(self, thread: LoopThread, inner: AsyncReceipt) -> None:
+        self.sequence = inner.sequence
+        """Its position among the messages of its publisher."""
+        self.receivers = inner.receivers
+        """The peers that wanted it when it was put, and those with durable subscriptions to it."""
+        self._thread = thread
+        self._inner = inner
+
+    def confirmed(self, timeout: float | None = None) -> Outcome:
+        """Wait until each receiver confirmed or was given up; after `timeout` seconds, how it stands."""
+        return self._thread.call(self._inner.confirmed(timeout))
+
+    def outcome(self) -> Outcome:
+        """How it stands now."""
+        return self._thread.run(self._inner.outcome)
+
+
+class AssuredPublisher(Publisher):
+    """Publishes to one topic with a guarantee; several threads may put, each waits for its own message."""
+
+    def __init__(self, thread: LoopThread, inner: AsyncPublisher, close: Callable[[], None]) -> None:
+        async def reached() -> float:
+            return inner.availability
+
+        nowhere = cast("Any", _NoHandover())
+        super().__init__(inner.topic, nowhere, close, lambda: thread.call(reached()))
+        self._thread = thread
+        self._inner = inner
+
+    def put(self, payload: object) -> Receipt:
+        """Publish; the receipt tells who confirmed. Waits as `anabranch.AssuredPublisher.put` does."""
+        return Receipt(self._thread, self._thread.call(self._inner.put(payload)))
+
+    def confirmed(self, timeout: float | None = None) -> Outcome:
+        """Wait until everything put so far is settled; after `timeout` seconds, how it stands."""
+        return self._thread.call(self._inner.confirmed(timeout))
+
+
+class _NoHandover:
+    """Such a publisher hands nothing over unseen: every put waits for the peer's answer."""
+
+    def put(self, payload: object) -> None:
+        raise NotImplementedError
