@@ -3,8 +3,8 @@
 Loads `cryptography` only for a peer that has an identity.
 """
 
+import logging
 import os
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -161,9 +161,12 @@ def choose_identity(
 
 
 def say_open(peer: str) -> None:
-    """An open mesh says so in the log: on stderr where the program configured none, for stdout is its own."""
-    say = log if structlog.is_configured() else structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
-    say.warning("open mesh: no authentication, no encryption", peer=peer)
+    """An open mesh says so in the log of a program that has one: structlog's, else Python's own."""
+    said = "open mesh: no authentication, no encryption"
+    if structlog.is_configured():
+        log.warning(said, peer=peer)
+    else:
+        logging.getLogger("anabranch").info("%s (peer %s)", said, peer)
 
 
 def _der(files: "IdentityFiles") -> bytes:

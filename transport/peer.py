@@ -124,9 +124,9 @@ class Peer:
             verifier=self.identity.verifier if self.identity else None,
         )
         self._node = node
-        if self.identity is None:
+        if self.identity is None and self._listen:
             say_open(self.name)
-        else:
+        if self.identity is not None:
             self.identity.counters = node.counters
         write = self._writer.write if self._writer is not None else None
         domain = self.identity.domain if self.identity else None

@@ -452,8 +452,7 @@ def test_a_peer_that_was_not_closed_leaves_in_order_when_the_program_ends(tmp_pa
             text=True,
             timeout=PATIENCE_S,
         )
-        assert (done.returncode, done.stdout) == (0, "")
-        assert ["open mesh" in line for line in done.stderr.splitlines()] == [True]
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         assert words.receive(1).payload == b"from a thread that outlived main"
         _until(lambda: not a.report()["peers"].get("forgetful"))  # type: ignore[attr-defined]
     assert list(tmp_path.glob("forgetful-*.jsonl")), "the log was finished too"

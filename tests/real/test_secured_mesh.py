@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import zmq
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -128,13 +129,19 @@ def test_no_peer_is_open_by_accident(monkeypatch: pytest.MonkeyPatch, identities
     assert Peer("a", listen=HOST, open=True).identity is None
 
 
-def test_an_open_mesh_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_open_mesh_says_so(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        async with Peer("a", open=True):
+        async with Peer("a", listen=HOST, open=True):
             pass
 
-    run(scenario())
-    assert "open mesh" in capsys.readouterr().err
+    structlog.reset_defaults()
+    with caplog.at_level("INFO", "anabranch"):
+        run(scenario())
+    assert "open mesh" in caplog.text
+    caplog.clear()
+    with structlog.testing.capture_logs() as said:
+        run(scenario())
+    assert [each["log_level"] for each in said if "open mesh" in str(each["event"])] == ["warning"]
 
 
 # Threats, by their numbers in docs/security.md
