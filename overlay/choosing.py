@@ -15,6 +15,7 @@ from anabranch.overlay.disjoint import (
 from anabranch.overlay.estimators import loss_level
 from anabranch.overlay.fanning import around_source, around_target
 from anabranch.overlay.paths import Graph, Hop, Path, path_cost, shortest_paths
+from anabranch.overlay.profiles import Beliefs, without
 from anabranch.overlay.qos import BEST_EFFORT, Demand, Variant
 from anabranch.overlay.topology import Topology
 
@@ -54,6 +55,8 @@ class Choosing:
         self._threshold = config.switch_threshold
         self._paths_max = config.paths_max
         self._topology = topology
+        self.beliefs = Beliefs()
+        """What a profile says about links."""
         self.quiet: frozenset[str] = frozenset()
         """Neighbours that are silent for longer than they should be, but not long enough to be avoided."""
 
@@ -183,23 +186,19 @@ class Choosing:
         )
 
     def _beside(self, path: Path) -> Path:
-        """The shortest path that shares no peer, or else no link, with this one; empty when there is none."""
-        graph = self._topology.graph()
-        inner = set(path[1:-1])
-        used = {*pairwise(path), *pairwise(path[::-1])}
-        for spared in (inner, set[str]()):
-            rest = {
-                peer: {
-                    neighbour: cost
-                    for neighbour, cost in edges.items()
-                    if neighbour not in spared and (peer, neighbour) not in used
-                }
-                for peer, edges in graph.items()
-                if peer not in spared
-            }
-            found = shortest_paths(rest, path[0], self._topology.may_relay).get(path[-1], ())
-            if found:
-                return found
+        """The shortest path that shares no peer, or else no link, with this one; empty when there is none.
+
+        One that may fail of the same cause, by a profile, comes after all others.
+        """
+        graph, may_relay = self._topology.graph(), self._topology.may_relay
+        inner = path[1:-1]
+        used = {hop for here, there in pairwise(path) for hop in ((here, there), (there, here))}
+        mates = self.beliefs.mates(path)
+        for links in (used | mates, used) if mates else (used,):
+            for peers in (inner, ()):
+                found = shortest_paths(without(graph, links, peers), path[0], may_relay).get(path[-1], ())
+                if found:
+                    return found
         return ()
 
     def _pair(
@@ -213,13 +212,17 @@ class Choosing:
                 return current.paths
         pair = disjoint_pair(graph, self._me, destination, self._topology.may_relay)
         limit = demand.deadline_s or float("inf")
+        if pair is not None and self.beliefs.share_fate(*pair):
+            apart = [(first, other) for other in self._aside(first) if path_cost(graph, other) is not None]
+            kept = [couple for couple in apart if (path_cost(graph, couple[1]) or 0.0) <= limit]
+            pair = max((pair, *kept), key=self._joint)
         if pair is not None and all((path_cost(graph, path) or 0.0) <= limit for path in pair):
             return pair
         near = k_shortest_paths(graph, self._me, destination, self._topology.may_relay, CANDIDATES)
         timely = [path for path in near if (path_cost(graph, path) or 0.0) <= limit]
         couples = list(combinations(timely, 2))
         if couples:
-            return max(couples, key=lambda couple: joint_availability(couple, self._availability))
+            return max(couples, key=self._joint)
         if pair is None:
             return (first,)
         others = sorted(
@@ -237,7 +240,7 @@ class Choosing:
             and not cause
             and all(path_cost(graph, path) is not None for path in current.paths)
         ):
-            reached = joint_availability(current.paths, self._availability)
+            reached = self._joint(current.paths)
             if reached >= demand.availability:
                 return current.paths
         paths, _ = paths_for_availability(
@@ -249,8 +252,23 @@ class Choosing:
             demand.availability,
             self._paths_max,
             demand.deadline_s or None,
+            self.beliefs.risks,
+            self._aside(first),
         )
         return tuple(paths) or (first,)
+
+    def _aside(self, path: Path) -> list[Path]:
+        """The shortest paths that don't share the fate of this one, and that are in no group at all."""
+        found: list[Path] = []
+        if self.beliefs.risks:
+            graph, may_relay = self._topology.graph(), self._topology.may_relay
+            for links in (self.beliefs.mates(path), self.beliefs.suspects()):
+                for peers in (path[1:-1], ()):
+                    rest = without(graph, links, peers)
+                    way = shortest_paths(rest, path[0], may_relay).get(path[-1], ())
+                    if way and way != path and way not in found:
+                        found.append(way)
+        return found
 
     def _chosen(
         self,
@@ -266,11 +284,17 @@ class Choosing:
             costs = [graph[here][there] for here, there in hops]
             share = (demand.deadline_s - sum(costs)) / len(hops)
             budgets = tuple((hop, cost + share) for hop, cost in zip(hops, costs, strict=True))
-        return Choice(paths, budgets, joint_availability(paths, self._availability), is_troubled, is_fanned)
+        return Choice(paths, budgets, self._joint(paths), is_troubled, is_fanned)
+
+    def _joint(self, paths: tuple[Path, ...]) -> float:
+        return joint_availability(paths, self._availability, self.beliefs.risks)
 
     def _availability(self, here: str, there: str) -> float:
         edge = self._topology.announced(here).get(there)
-        return min(edge.availability, AVAILABILITY_BELIEVED) if edge is not None else 0.0
+        if edge is None:
+            return 0.0
+        alone = self.beliefs.alone(here, there)
+        return min(edge.availability, AVAILABILITY_BELIEVED if alone is None else alone)
 
 
 def _is_violated(graph: Graph, choice: Choice, demand: Demand, cost: float) -> bool:

@@ -13,6 +13,7 @@ from anabranch.overlay.headers import Inspect, Kind
 from anabranch.overlay.identifiers import LinkId, SubscriptionId
 from anabranch.overlay.parts import Parts
 from anabranch.overlay.patterns import check_pattern, check_topic
+from anabranch.overlay.profiles import Beliefs, Profile
 from anabranch.overlay.publishing import Outlet
 from anabranch.overlay.qos import BEST_EFFORT, Demand, Role
 from anabranch.overlay.records import ControlRecord, DeliveryRecord
@@ -101,6 +102,22 @@ class Commands(GuaranteeCommands):
         """Say what this site is; replaces what was said before."""
         self._actions += self._parts.telling.sites(dict(attributes), now)
         self._after(now)
+
+    def use_profile(self, profile: Profile) -> None:
+        """Choose paths by what was learned about links; in a secured mesh only what a peer of it signed.
+
+        UsageError where the signature does not hold.
+        """
+        verifier = self._parts.verifier
+        if not verifier.is_open and not (
+            verifier.learn(profile.origin, profile.credential)
+            and verifier.verify_lasting(profile.origin, profile.signed_bytes(), profile.signature)
+        ):
+            who = f"by {profile.origin!r} " if profile.origin else ""
+            raise UsageError(
+                f"profile: not signed {who}so that this mesh believes it: sign it with one of its identities"
+            )
+        self._parts.routes.believe(Beliefs(profile))
 
     def inspect(self, link: LinkId, token: int, now: float) -> None:
         """Ask a neighbour for its own view; `Reported` brings the answer."""

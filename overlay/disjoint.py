@@ -6,7 +6,7 @@ equal costs are equal however they were added up: ties are decided by fewer hops
 
 import heapq
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import islice, pairwise, starmap
 
 import msgspec
 
@@ -21,6 +21,11 @@ _HOP_STEPS = 1 << 16
 """Weights of links are nanoseconds times this, plus one: cost first, then hops, in one exact number."""
 _LEAST_GAIN = 1e-12
 
+Risks = dict[Hop, tuple[tuple[Hop, float], ...]]
+"""By link (names in order): what it shares with other links, by a name that is no link's, and how available
+that is."""
+
+_NONE: Risks = {}
 _Relays = Callable[[str], bool]
 _Availability = Callable[[str, str], float]
 
@@ -44,11 +49,15 @@ def disjoint_pair(graph: Graph, source: str, target: str, may_relay: _Relays) ->
     return None if guide is None else _pair(graph, source, may_relay, guide)
 
 
-def joint_availability(paths: Sequence[Path], availability: _Availability) -> float:
+def joint_availability(
+    paths: Sequence[Path],
+    availability: _Availability,
+    risks: Mapping[Hop, Sequence[tuple[Hop, float]]] = _NONE,
+) -> float:
     """The probability that at least one of at most eight paths is wholly up; 0 for no path.
 
     Links fail independently and as a whole: one that several paths use counts once, and where they use it in
-    both directions, as the worse of the two.
+    both directions, as the worse of the two. What links share, by `risks`, counts once for all of them.
     """
     assert len(paths) <= JOINT_PATHS_MAX
     links: dict[Hop, float] = {}
@@ -56,7 +65,15 @@ def joint_availability(paths: Sequence[Path], availability: _Availability) -> fl
         for here, there in pairwise(path):
             link = _link(here, there)
             links[link] = min(availability(here, there), links.get(link, 1.0))
-    links_of = [frozenset(_link(here, there) for here, there in pairwise(path)) for path in paths]
+            links.update(risks.get(link, ()))
+    links_of = [
+        frozenset(
+            each
+            for link in starmap(_link, pairwise(path))
+            for each in (link, *map(_name, risks.get(link, ())))
+        )
+        for path in paths
+    ]
 
     def all_up_at_least_once(index: int, used: frozenset[Hop], product: float) -> float:
         """Inclusion and exclusion over the sets that extend `used` by paths from the index on."""
@@ -80,11 +97,14 @@ def paths_for_availability(
     target_availability: float,
     paths_max: int,
     cost_max: float | None,
+    risks: Mapping[Hop, Sequence[tuple[Hop, float]]] = _NONE,
+    further: Sequence[Path] = (),
 ) -> tuple[list[Path], float]:
     """As many paths as the wanted availability needs, the cheapest first, and the availability they give.
 
     That may be less than was wanted: the caller has to look. No path costs more than `cost_max` seconds.
-    Greedy among the shortest paths and the disjoint pair; the cheapest path alone where it is enough.
+    Greedy among the shortest paths, the disjoint pair and the `further` ones; the cheapest path alone where
+    it is enough.
     """
     paths_max = min(paths_max, JOINT_PATHS_MAX)
     guide = _guide(graph, source, target, may_relay)
@@ -93,7 +113,7 @@ def paths_for_availability(
     most = None if cost_max is None else _nanoseconds(cost_max) * _HOP_STEPS + _HOP_STEPS - 1
     walks = _ascending(graph, source, may_relay, guide, most)
     candidates = list(islice(walks, 1))
-    joint = joint_availability(candidates, availability)
+    joint = joint_availability(candidates, availability, risks)
     if not candidates or joint >= target_availability:
         return candidates, joint
     candidates += islice(walks, CANDIDATES_MAX - 1)
@@ -102,9 +122,15 @@ def paths_for_availability(
         pair = list(_pair(graph, source, may_relay, guide) or ())
         if most is not None:
             pair = [path for path in pair if _weight_of(graph, path) <= most]
-        candidates += [path for path in pair if path not in candidates]
+    for path in (*pair, *further):
+        if path not in candidates and (most is None or _weight_of(graph, path) <= most):
+            candidates.append(path)
     starts = [[], pair] if len(pair) > 1 else [[]]
-    results = [_extended(start, candidates, availability, target_availability, paths_max) for start in starts]
+    if further and risks:
+        starts.append(candidates[:1])
+    results = [
+        _extended(start, candidates, availability, target_availability, paths_max, risks) for start in starts
+    ]
 
     def merit(result: tuple[list[Path], float]) -> tuple[bool, float, int]:
         paths, joint = result
@@ -121,19 +147,20 @@ def _extended(
     availability: _Availability,
     target_availability: float,
     paths_max: int,
+    risks: Mapping[Hop, Sequence[tuple[Hop, float]]],
 ) -> tuple[list[Path], float]:
     """The start and the candidates that add most, until they are enough, or none adds anything.
 
     Where several candidates would be enough, the first of them is taken.
     """
-    chosen, joint = list(start), joint_availability(start, availability)
+    chosen, joint = list(start), joint_availability(start, availability, risks)
     while joint < target_availability and len(chosen) < paths_max:
         best: Path | None = None
         best_joint = joint + _LEAST_GAIN
         for path in candidates:
             if path in chosen:
                 continue
-            with_it = joint_availability([*chosen, path], availability)
+            with_it = joint_availability([*chosen, path], availability, risks)
             if with_it > best_joint:
                 best, best_joint = path, with_it
                 if with_it >= target_availability:
@@ -350,6 +377,10 @@ def _untangled(graph: Graph, first: Path, hops: list[Hop]) -> tuple[Path, Path]:
 
 def _link(here: str, there: str) -> Hop:
     return (here, there) if here < there else (there, here)
+
+
+def _name(risk: tuple[Hop, float]) -> Hop:
+    return risk[0]
 
 
 def _nanoseconds(cost: float) -> int:

@@ -14,6 +14,7 @@ from anabranch.overlay.config import Config
 from anabranch.overlay.headers import Tail
 from anabranch.overlay.identity import Identity
 from anabranch.overlay.paths import Hop, Path, hops_of, path_cost, shortest_paths
+from anabranch.overlay.profiles import Beliefs
 from anabranch.overlay.qos import BEST_EFFORT, Demand
 from anabranch.overlay.topology import Topology
 from anabranch.overlay.trees import Tree, encode_tree, join_paths
@@ -70,6 +71,11 @@ class Routes:
         self._changes: list[PathChange] = []
         self.switches = 0
         """How often a working path was left for a better one."""
+
+    def believe(self, beliefs: Beliefs) -> None:
+        """From now on count with what a profile says about links."""
+        self._choosing.beliefs = beliefs
+        self.search()
 
     def route(self, destinations: tuple[str, ...], demand: Demand = BEST_EFFORT) -> Route:
         """The tree to these peers (this peer not among them), with what is known now."""

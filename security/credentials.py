@@ -109,6 +109,10 @@ class CertificateVerifier:
         """See `Verifier`."""
         return self._holds(origin, _RECORD, payload, signature, self._record_age_max_s)
 
+    def verify_lasting(self, origin: str, payload: bytes, signature: bytes) -> bool:
+        """See `Verifier`."""
+        return self._holds(origin, _RECORD, payload, signature, float("inf"))
+
     def verify_seal(self, origin: str, stamp: bytes, body: Sequence[bytes | memoryview], seal: bytes) -> bool:
         """See `Verifier`."""
         return self._holds(origin, _BUNDLE, _digest(stamp, body), seal, BUNDLE_AGE_MAX_S)

@@ -40,6 +40,9 @@ class Verifier(Protocol):
     def verify(self, origin: str, payload: bytes, signature: bytes) -> bool:
         """Whether `origin` signed this payload, lately enough to be no repetition of old news."""
 
+    def verify_lasting(self, origin: str, payload: bytes, signature: bytes) -> bool:
+        """Whether `origin` signed this payload, however long ago."""
+
     def verify_seal(self, origin: str, stamp: bytes, body: Sequence[bytes | memoryview], seal: bytes) -> bool:
         """Whether `origin` sealed this bundle, lately."""
 
@@ -87,6 +90,10 @@ class NullVerifier:
         """Whether the signature is empty: a signed record cannot be judged here, so it is refused."""
         del origin, payload
         return not signature
+
+    def verify_lasting(self, origin: str, payload: bytes, signature: bytes) -> bool:
+        """Whether the signature is empty."""
+        return self.verify(origin, payload, signature)
 
     def verify_seal(self, origin: str, stamp: bytes, body: Sequence[bytes | memoryview], seal: bytes) -> bool:
         """Whether the seal is empty."""

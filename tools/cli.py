@@ -27,6 +27,7 @@ _COMMANDS = {
         "Run real peers over an emulated network.",
     ),
     "demo": ("anabranch.tools.demo.command:demo", "Run a local mesh that shows itself working."),
+    "analyze": ("anabranch.tools.analytics.command:analyze", "Say from logs what links and topics did."),
     "bench": ("anabranch.tools.bench.cli:bench_app", "Measure throughput, round trips and relaying."),
 }
 """Where each sub-command is, and its line in the help."""

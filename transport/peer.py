@@ -19,6 +19,7 @@ from anabranch.overlay.errors import ClosedError, UsageError
 from anabranch.overlay.identifiers import PeerId, SubscriptionId
 from anabranch.overlay.node import Node
 from anabranch.overlay.patterns import check_pattern, check_topic
+from anabranch.overlay.profiles import Profile
 from anabranch.overlay.qos import Demand, Guarantee, Overflow, Role
 from anabranch.transport.assured import guarantee_of, open_publisher
 from anabranch.transport.beacons import Beacon
@@ -26,6 +27,7 @@ from anabranch.transport.endpoints import advertisable, dialable, texts
 from anabranch.transport.hosting import SubscriptionHost
 from anabranch.transport.identities import LOOK_INTERVAL_S, choose_identity, say_open
 from anabranch.transport.logwriter import LogWriter
+from anabranch.transport.profiles import load_profile
 from anabranch.transport.publisher import Publisher
 from anabranch.transport.shell import Shell
 from anabranch.transport.subscription import QUEUE_MAX, Callback, Subscription
@@ -50,6 +52,7 @@ class Peer:
     only peers of the same authority take part. `open=True`: anybody may. One of the two must be given, here
     or by ANABRANCH_IDENTITY or ANABRANCH_OPEN=1.
     `log_dir`: where to write probe, link, route and delivery records; None writes none.
+    `profile`: what was learned about links, as `anabranch analyze` writes it; see `load_profile`.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Peer:
         beacon: str | None = None,
         beacon_unicast: Sequence[str] = (),
         log_dir: str | Path | None = None,
+        profile: str | Path | Profile | None = None,
         identity: str | Path | None = None,
         open: bool = False,  # noqa: A002 - the word that people say; open() is not used here
     ) -> None:
@@ -82,6 +86,7 @@ class Peer:
             )
         self._beacon_group = beacon or ""
         self._beacon_unicast = list(beacon_unicast)
+        self._profile = load_profile(profile) if isinstance(profile, str | Path) else profile
         self._log_dir = Path(log_dir) if log_dir is not None else None
         if self.config.role is Role.CLIENT and (self._listen or not (self._join or beacon)):
             raise UsageError(f"client {name!r}: a light client takes join= addresses and does not listen")
@@ -123,6 +128,8 @@ class Peer:
             signer=self.identity.signer if self.identity else None,
             verifier=self.identity.verifier if self.identity else None,
         )
+        if self._profile is not None:
+            node.use_profile(self._profile)
         self._node = node
         if self.identity is None and self._listen:
             say_open(self.name)

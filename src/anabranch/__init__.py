@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from anabranch.overlay.config import Config
     from anabranch.overlay.errors import AnabranchError, ClosedError, LimitError, StoreError, UsageError
+    from anabranch.overlay.profiles import Profile
     from anabranch.overlay.qos import Guarantee, Overflow, Variant
     from anabranch.transport.assured import AssuredPublisher
     from anabranch.transport.confirmations import Outcome, Receipt
     from anabranch.transport.message import Message
     from anabranch.transport.peer import Client, Peer
+    from anabranch.transport.profiles import load_profile
     from anabranch.transport.publisher import Publisher
     from anabranch.transport.subscription import Subscription
 
@@ -34,12 +36,14 @@ _HOMES = {
     "Outcome": "anabranch.transport.confirmations",
     "Overflow": "anabranch.overlay.qos",
     "Peer": "anabranch.transport.peer",
+    "Profile": "anabranch.overlay.profiles",
     "Publisher": "anabranch.transport.publisher",
     "Receipt": "anabranch.transport.confirmations",
     "StoreError": "anabranch.overlay.errors",
     "Subscription": "anabranch.transport.subscription",
     "UsageError": "anabranch.overlay.errors",
     "Variant": "anabranch.overlay.qos",
+    "load_profile": "anabranch.transport.profiles",
 }
 
 __all__ = [
@@ -54,12 +58,14 @@ __all__ = [
     "Outcome",
     "Overflow",
     "Peer",
+    "Profile",
     "Publisher",
     "Receipt",
     "StoreError",
     "Subscription",
     "UsageError",
     "Variant",
+    "load_profile",
 ]
 
 

@@ -20,6 +20,7 @@ from anabranch._ends import Publisher, Subscription, messages_of
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import ClosedError, UsageError
+from anabranch.overlay.profiles import Profile
 from anabranch.overlay.qos import Guarantee, Overflow
 from anabranch.transport import peer as asynchronous
 from anabranch.transport.assured import AssuredPublisher as AsyncAssured
@@ -55,6 +56,7 @@ class Peer:
         beacon: str | None = None,
         beacon_unicast: Sequence[str] = (),
         log_dir: str | Path | None = None,
+        profile: str | Path | Profile | None = None,
         identity: str | Path | None = None,
         open: bool = False,  # noqa: A002 - as for anabranch.Peer
     ) -> None:
@@ -68,6 +70,7 @@ class Peer:
                 beacon=beacon,
                 beacon_unicast=beacon_unicast,
                 log_dir=log_dir,
+                profile=profile,
                 identity=identity,
                 open=open,
             )

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from anabranch.overlay.errors import UsageError
+from anabranch.overlay.qos import Demand
 from anabranch.transport.simulator.engine import Engine
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Flow:
         rate: float,
         size: int,
         stop: float,
-        deadline_s: float,
+        demand: Demand,
         engine: Engine,
     ) -> None:
         if not 0 < rate <= 1e6:
@@ -33,7 +34,7 @@ class Flow:
         self.topic = topic
         self.rate = rate
         self.stop = stop
-        self.deadline_s = deadline_s
+        self.demand = demand
         self.sent = 0
         self.skipped = 0
         """Turns at which the peer was not running."""
@@ -57,7 +58,7 @@ class Flow:
             return
         if self.peer.is_running:
             payload = (self._turns.to_bytes(COUNTER_BYTES, "big") + self._padding)[: self._size]
-            self.peer.publish(self.topic, (payload,), self.deadline_s, time)
+            self.peer.publish(self.topic, (payload,), self.demand, time)
             self.sent += 1
         else:
             self.skipped += 1

@@ -100,10 +100,11 @@ class SimPeer(Shell):
                 self.node.unsubscribe(number, local)
         self.turn(time)
 
-    def publish(self, topic: str, payloads: Sequence[object], deadline_s: float, time: float) -> None:
-        """The application puts messages, all within one turn of its loop."""
+    def publish(self, topic: str, payloads: Sequence[object], demand: Demand | float, time: float) -> None:
+        """The application puts messages, all within one turn of its loop. A number is a deadline."""
         local = self.application_step(time)
-        outlet, published = self._outlets.get((topic, deadline_s)) or self._open(topic, deadline_s, local)
+        demand = demand if isinstance(demand, Demand) else Demand(demand)
+        outlet, published = self._outlets.get((topic, demand)) or self._open(topic, demand, local)
         node, ledger = self.node, self._ledger
         for payload in payloads:
             encoded, size = encode_payload(payload)
@@ -116,12 +117,12 @@ class SimPeer(Shell):
         node.flush(local)
         self.turn(time)
 
-    def _open(self, topic: str, deadline_s: float, local: float) -> tuple[Outlet, Published]:
-        outlet = self.node.open_publisher(topic, local, Demand(deadline_s))
+    def _open(self, topic: str, demand: Demand, local: float) -> tuple[Outlet, Published]:
+        outlet = self.node.open_publisher(topic, local, demand)
         published = self._ledger.open(
-            self.name, outlet.publisher, self.incarnation, topic, outlet.next_sequence, deadline_s
+            self.name, outlet.publisher, self.incarnation, topic, outlet.next_sequence, demand.deadline_s
         )
-        self._outlets[topic, deadline_s] = outlet, published
+        self._outlets[topic, demand] = outlet, published
         return outlet, published
 
     def acknowledge(

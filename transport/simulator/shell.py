@@ -15,8 +15,9 @@ from anabranch.overlay.counters import sent_bytes_of
 from anabranch.overlay.errors import DropReason
 from anabranch.overlay.identifiers import LinkId, SubscriptionId
 from anabranch.overlay.node import Node
+from anabranch.overlay.profiles import Profile
 from anabranch.overlay.publishing import Outlet
-from anabranch.overlay.qos import Role
+from anabranch.overlay.qos import Demand, Role
 from anabranch.overlay.records import LogRecord
 from anabranch.transport.simulator.assurances import SimPublisher, act
 from anabranch.transport.simulator.connections import Connections
@@ -67,6 +68,8 @@ class Shell:
         """Crashed together with its host: nothing answers there, not even a refusal."""
         self.clock_offset_s = clock_offset_s
         """What its clock shows at virtual time 0."""
+        self.profile: Profile | None = None
+        """What its node is told about links, at every start."""
         self.control_bytes = 0
         self.data_bytes = 0
         self.bundles_sent = 0
@@ -75,8 +78,8 @@ class Shell:
         self.queue_max = config.link_queue_max_bytes
         self._high_water = config.link_queue_max_bytes // 8
         self.subscriptions: dict[SubscriptionId, SimSubscription] = {}
-        self._outlets: dict[tuple[str, float], tuple[Outlet, Published]] = {}
-        """Its application's publishers, by topic and deadline."""
+        self._outlets: dict[tuple[str, Demand], tuple[Outlet, Published]] = {}
+        """Its application's publishers, by topic and what they ask for."""
         self.assured: dict[StreamKey, SimPublisher] = {}
         """Those with a guarantee."""
         self._acknowledged: dict[tuple[str, float], SimPublisher] = {}
@@ -392,4 +395,5 @@ class Shell:
     def new_node(self) -> Node:
         """Its process starts now."""
         recording = self._on_record is not None
-        return new_node(self.name, self.config, self._seeds, self.incarnation, self._engine, recording)
+        start = (self.name, self.config, self._seeds, self.incarnation, self._engine, recording, self.profile)
+        return new_node(*start)

@@ -9,6 +9,8 @@ from anabranch.overlay.config import Config
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.identifiers import PeerId
 from anabranch.overlay.patterns import check_pattern, check_topic
+from anabranch.overlay.profiles import Profile
+from anabranch.overlay.qos import Demand
 from anabranch.overlay.records import LogRecord
 from anabranch.transport.simulator.assurances import SimPublisher
 from anabranch.transport.simulator.conditions import Conditions, Network
@@ -77,6 +79,7 @@ class Simulator:
         config: Config | None = None,
         seeds: Iterable[str] = (),
         clock_offset_s: float = 0.0,
+        profile: Profile | None = None,
     ) -> SimPeer:
         """Start a peer now. `seeds` are names of peers to join, which may start later."""
         PeerId.parse(name)
@@ -93,6 +96,9 @@ class Simulator:
             self.ledger,
             self._on_record,
         )
+        if profile is not None:
+            peer.profile = profile
+            peer.node.use_profile(profile)
         self.peers[name] = peer
         self._connections.add_peer(peer)
         peer.start(self.now)
@@ -199,10 +205,11 @@ class Simulator:
         start: float | None = None,
         stop: float = float("inf"),
         deadline_s: float = 0.0,
+        availability: float = 0.0,
     ) -> Flow:
         """Publish at a rate (messages/s) from now or `start` on until `stop`, in virtual time."""
         check_topic(topic)
-        flow = Flow(self.peer(name), topic, rate, size, stop, deadline_s, self._engine)
+        flow = Flow(self.peer(name), topic, rate, size, stop, Demand(deadline_s, availability), self._engine)
         flow.begin(self.now if start is None else start)
         return flow
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from anabranch.overlay.config import Config
 from anabranch.overlay.identifiers import PeerId
 from anabranch.overlay.node import Node
+from anabranch.overlay.profiles import Profile
 from anabranch.overlay.qos import Role
 from anabranch.transport.simulator.engine import Engine
 
@@ -13,7 +14,13 @@ EPOCH_BASE_US = 1_600_000_000_000_000
 
 
 def new_node(
-    name: str, config: Config, seeds: Sequence[str], incarnation: int, engine: Engine, recording: bool
+    name: str,
+    config: Config,
+    seeds: Sequence[str],
+    incarnation: int,
+    engine: Engine,
+    recording: bool,
+    profile: Profile | None = None,
 ) -> Node:
     """The node of a process that starts now."""
     epoch = EPOCH_BASE_US + int(engine.now * 1e6) + incarnation
@@ -27,6 +34,8 @@ def new_node(
         addresses=(address_of(name),) if listening else (),
     )
     node.recording = recording
+    if profile is not None:
+        node.use_profile(profile)
     return node
 
 

@@ -1,0 +1,132 @@
+"""Runs every job over a directory of logs and writes the tables. The order of the jobs, and nothing else."""
+
+from collections.abc import Callable
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as PySpark's users call it
+
+from anabranch.overlay.errors import UsageError
+from anabranch.tools.analytics import clocks, fate, links, loading, mesh, requests, topics
+from anabranch.tools.analytics.profiling import profile_of
+from anabranch.tools.analytics.schema import KINDS
+
+SLOTS_S = (1, 5, 15, 60, 300, 3600)
+SLOTS_TARGET = 720
+"""Slots of time that a run is cut into at most, where the list above allows."""
+
+Row = dict[str, object]
+
+
+class Analysis(msgspec.Struct):
+    """What came out; the tables are Parquet below `out/tables`."""
+
+    out: str
+    slot_us: int
+    intake: list[Row]
+    profile: Row
+    spark: SparkSession
+
+    def table(self, name: str) -> DataFrame:
+        """One of the tables."""
+        return self.spark.read.parquet(f"{self.out}/tables/{name}")
+
+
+def analyze(
+    spark: SparkSession,
+    directory: str,
+    out: str,
+    *,
+    baseline_s: float | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Analysis:
+    """Read `directory`, write `out/records` (sound and bad rows) and `out/tables`."""
+    loading.check_directory(directory)
+    on_progress("reading the logs")
+    logs = loading.compact(spark, directory, out)
+    intake = logs.intake()
+    if not loading.summary_of(intake)["rows"]:
+        bad = loading.summary_of(intake)["bad"]
+        what = f"{bad:,} unusable lines and no sound one" if bad else "no log records (files *.jsonl)"
+        raise UsageError(f"{directory!r} holds {what}: name the directory that peers wrote to, as log_dir")
+    tables = _Tables(spark, out, on_progress)
+    deliveries, ups = logs.records("delivery"), logs.records("link")
+    tables.write("clocks", clocks.offsets(spark, clocks.pair_differences(ups, deliveries)))
+    logs.correct(tables.read("clocks"))
+    slot_us = _links(tables, logs)
+    _topics(tables, logs, slot_us, baseline_s)
+    profile = profile_of(tables.read("links"), tables.read("outages"), tables.read("shared_fate"))
+    return Analysis(out, slot_us, intake, profile, spark)
+
+
+def _links(tables: "_Tables", logs: loading.Logs) -> int:
+    probes, changes = logs.records("probe"), logs.records("link")
+    spans = tables.write("spans", links.spans(*(logs.records(kind) for kind in KINDS)))
+    slot_us = _slot_us(spans)
+    slots = tables.write("link_slots", links.link_slots(probes, slot_us), by_run=True)
+    bins = tables.write("delay_bins", links.delay_bins(probes), by_run=True)
+    outages = tables.write("outages", links.outages(changes, probes, spans))
+    firsts = slots.groupBy(*links.END).agg(F.min("slot").alias("ts"))
+    ends = tables.write(
+        "link_ends", links.link_ends(slots, bins, outages, links.observed(changes, firsts, spans))
+    )
+    whole = tables.write("links", links.links_whole(ends, outages))
+    tables.write("degradations", links.degradations(slots, slot_us))
+    tables.write("shared_fate", fate.coincidences(outages, whole))
+    return slot_us
+
+
+def _topics(tables: "_Tables", logs: loading.Logs, slot_us: int, baseline_s: float | None) -> None:
+    deliveries = logs.records("delivery")
+    cells = tables.write("delivery_cells", topics.delivery_cells(deliveries), by_run=True)
+    flows = tables.write("flows", topics.flows(cells))
+    tables.write("age_bins", topics.age_bins(cells))
+    tables.write("path_changes", topics.path_changes(logs.records("route")))
+    slots = tables.write("topic_slots", topics.topic_slots(deliveries, slot_us), by_run=True)
+    controls = logs.records("control")
+    counters = tables.write("counters", mesh.last_counters(controls))
+    spans = tables.read("spans")
+    tables.write("peers", mesh.peers(spans, counters))
+    tables.write("control", mesh.control(counters, spans))
+    runs = tables.write("runs", mesh.runs(flows, counters, controls, spans))
+    tables.write("variants", mesh.variants(runs))
+    if "reply" in KINDS:
+        tables.write("requests", requests.requests(logs.records("reply")))
+    base_us = None if baseline_s is None else int(baseline_s * 1e6)
+    of_links = mesh.anomalies(tables.read("link_slots"), links.END, "delay_us", base_us)
+    of_topics = mesh.anomalies(slots, topics.FLOW, "age_us", base_us)
+    tables.write("anomalies", of_links.unionByName(of_topics))
+
+
+def _slot_us(spans: DataFrame) -> int:
+    lengths = spans.groupBy("run").agg((F.max("last_ts") - F.min("first_ts")).alias("us"))
+    longest = lengths.agg(F.max("us")).head()
+    seconds = (longest[0] if longest is not None and longest[0] is not None else 0) / 1e6
+    return next((each for each in SLOTS_S if seconds / each <= SLOTS_TARGET), SLOTS_S[-1]) * 1_000_000
+
+
+class _Tables:
+    """Writes tables and reads them back, so that no job computes another one's result again."""
+
+    def __init__(self, spark: SparkSession, out: str, on_progress: Callable[[str], None]) -> None:
+        self._spark = spark
+        self._out = out
+        self._on_progress = on_progress
+
+    def write(self, name: str, frame: DataFrame, *, by_run: bool = False) -> DataFrame:
+        """Write a table and return it as it is on disk. Large ones are partitioned by run."""
+        self._on_progress(name.replace("_", " "))
+        path = f"{self._out}/tables/{name}"
+        if by_run:
+            # The value of a partition is read back as whatever it looks like: keep the column itself as well.
+            frame.withColumn("of_run", F.col("run")).write.mode("overwrite").partitionBy("of_run").parquet(
+                path
+            )
+        else:
+            frame.coalesce(1).write.mode("overwrite").parquet(path)
+        return self.read(name, frame)
+
+    def read(self, name: str, like: DataFrame | None = None) -> DataFrame:
+        """A table that was written."""
+        reader = self._spark.read if like is None else self._spark.read.schema(like.schema)
+        return reader.parquet(f"{self._out}/tables/{name}")
