@@ -65,13 +65,12 @@ class Control:
         return [SendControl(link.id, encode_control(Kind.WHO))]
 
     def _probe(self, link: Link, frame: Frame, now: float) -> list[Action]:
-        del now
-        sequence, clock_us = codec.decode_probe(frame)
-        return self._parts.sessions.echo_to(link, sequence, clock_us)
+        sequence, _ = codec.decode_probe(frame)
+        return self._parts.sessions.echo_to(link, sequence, now)
 
     def _echo(self, link: Link, frame: Frame, now: float) -> list[Action]:
-        sequence, _, held_us = codec.decode_echo(frame)
-        return self._parts.sessions.echoed(link, sequence, held_us, now)
+        sequence, clock_us, held_us = codec.decode_echo(frame)
+        return self._parts.sessions.echoed(link, sequence, clock_us, held_us, now)
 
     def _ack(self, link: Link, frame: Frame, now: float) -> list[Action]:
         arrived_to, bits = codec.decode_ack(frame)

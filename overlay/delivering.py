@@ -120,7 +120,7 @@ class Delivering:
         plan = self._plans.get(tail) or self._forwarding.plan(tail)
         if plan.path[-2] != link.peer or (link.is_client and plan.origin != link.peer):
             raise PeerError(DropReason.CONFLICT, "a bundle comes from the last peer on its path")
-        started_at = now - elapsed_us / 1e6 - link.estimate.delay_s
+        started_at = now - elapsed_us / 1e6 - link.estimate.back_s
         deliver = plan.deliver
         branches = plan.branches
         if plan.destinations:

@@ -4,6 +4,7 @@ import msgspec
 
 LOSS_ENTER, LOSS_CLEAR = 0.05, 0.02
 """Shares of lost probes: from the first on a link counts as lossy, until it loses less than the second."""
+CLOCK_SLACK_S = 0.002
 
 
 class Estimate(msgspec.Struct):
@@ -20,6 +21,20 @@ class Estimate(msgspec.Struct):
     availability: float = 1.0
     """Share of probe intervals in which the link was usable."""
     samples: int = 0
+    skew_s: float = 0.0
+    """By how much longer than half of the round trip a message takes there, and shorter back."""
+    offset_s: float | None = None
+    """How much later than ours the neighbour's clock seems to be, by the last probe."""
+
+    @property
+    def there_s(self) -> float:
+        """One way towards the neighbour."""
+        return max(0.0, self.delay_s + self.skew_s)
+
+    @property
+    def back_s(self) -> float:
+        """One way from the neighbour."""
+        return max(0.0, self.delay_s - self.skew_s)
 
     def add_round_trip(self, round_trip_s: float) -> None:
         """A probe came back."""
@@ -31,6 +46,22 @@ class Estimate(msgspec.Struct):
             self.delay_s += self.weight * (sample - self.delay_s)
         self.samples += 1
         self.loss -= self.weight * self.loss
+
+    def add_offset(self, offset_s: float, round_trip_s: float, is_trusted: bool) -> None:
+        """What the same probe told of the clocks. An offset that no link can have is the clocks' alone."""
+        half = round_trip_s / 2
+        self.offset_s = offset_s
+        sample = offset_s if is_trusted and abs(offset_s) <= half + CLOCK_SLACK_S else 0.0
+        sample = max(-half, min(half, sample))
+        self.skew_s += (self.weight if self.samples > 1 else 1.0) * (sample - self.skew_s)
+
+    def clock_moved(self, step_s: float, is_trusted: bool) -> None:
+        """Our clock shows so much more than before."""
+        if self.offset_s is None:
+            return
+        if is_trusted and abs(self.offset_s) <= self.delay_s + CLOCK_SLACK_S:
+            self.skew_s = max(-self.delay_s, min(self.delay_s, self.skew_s - step_s))
+        self.offset_s -= step_s
 
     def add_loss(self) -> None:
         """A probe did not come back in time."""

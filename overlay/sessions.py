@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from anabranch.overlay.actions import Action, CloseLink, Dial, SendControl, Write
+from anabranch.overlay.clocks import MeshClock
 from anabranch.overlay.codec import encode_control, encode_echo, encode_probe, hello_part
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
@@ -61,6 +62,7 @@ class Sessions:
         self.has_measured = True
         """Whether an estimate changed since somebody last looked."""
         self._identity = identity
+        self._clock = MeshClock(identity.epoch)
         self._config = config
         self._counters = counters
         self._timers = timers
@@ -156,19 +158,32 @@ class Sessions:
         link.state = LinkState.UP
         self._changes.append(LinkChange(link, LinkState.UP, "heard"))
 
-    def echo_to(self, link: Link, sequence: int, clock_us: int) -> list[Action]:
-        """Answer a probe."""
-        return [SendControl(link.id, encode_echo(sequence, clock_us, 0))]
+    def echo_to(self, link: Link, sequence: int, now: float) -> list[Action]:
+        """Answer a probe, and tell what our clock shows."""
+        return [SendControl(link.id, encode_echo(sequence, self._clock_us(now), 0))]
 
-    def echoed(self, link: Link, sequence: int, held_us: int, now: float) -> list[Action]:
+    def echoed(self, link: Link, sequence: int, clock_us: int, held_us: int, now: float) -> list[Action]:
         """A probe came back."""
         sent = link.end_probe(sequence)
         if sent is None:
             return []
         round_trip = max(0.0, now - sent - held_us / 1e6)
         link.estimate.add_round_trip(round_trip)
+        midway = self._clock.read(now) - held_us / 1e6 - round_trip / 2
+        link.estimate.add_offset(clock_us / 1e6 - midway, round_trip, self._clock.is_settled)
+        self._adjust_clock(now)
         self.has_measured = True
         return self._probe_record(link, sequence, int(round_trip * 1e6), 0, now)
+
+    def _clock_us(self, now: float) -> int:
+        return int(self._clock.read(now) * 1e6) & (2**64 - 1)
+
+    def _adjust_clock(self, now: float) -> None:
+        estimates = [link.estimate for link in self.links.by_peer.values() if not link.is_client]
+        step = self._clock.adjust([each.offset_s for each in estimates if each.offset_s is not None], now)
+        if step:
+            for link in self.links.by_peer.values():
+                link.estimate.clock_moved(step, self._clock.is_settled)
 
     def bye(self, link: Link, now: float) -> list[Action]:
         """The neighbour closes this link, or no longer knows it."""
@@ -195,7 +210,7 @@ class Sessions:
         for missing, sent in (*lost, *too_old):
             link.estimate.add_loss()
             actions += self._probe_record(link, missing, None, int((now - sent) * 1e6), now)
-        actions.append(SendControl(link.id, encode_probe(sequence, int(now * 1e6) & (2**64 - 1))))
+        actions.append(SendControl(link.id, encode_probe(sequence, self._clock_us(now))))
         patience = config.probe_interval_s + 2 * link.estimate.delay_s + SILENCE_SLACK_S
         if silence > patience or (link.is_quiet and link.heard_at <= link.quiet_at):
             if not link.is_quiet:

@@ -181,7 +181,7 @@ class Telling:
             told = self._told.get(peer)
             if told is not None and link.estimate.samples:
                 told_s = told.delay_us / 1e6
-                if link.estimate.delay_s > max(WORSE_RATIO * told_s, told_s + WORSE_S):
+                if link.estimate.there_s > max(WORSE_RATIO * told_s, told_s + WORSE_S):
                     return True
         return False
 
@@ -194,7 +194,7 @@ class Telling:
             return False
         config = self._config
         return (
-            differs(told.delay_us / 1e6, estimate.delay_s, config.spread_change_ratio, config.spread_change_s)
+            differs(told.delay_us / 1e6, estimate.there_s, config.spread_change_ratio, config.spread_change_s)
             or abs(told.loss_ppm / 1e6 - link.loss) >= SHARE_CHANGE
             or loss_level(told.loss_ppm / 1e6) != loss_level(link.loss)
             or abs(told.availability_ppm / 1e6 - estimate.availability) >= SHARE_CHANGE
@@ -307,7 +307,7 @@ class Telling:
 
 def _entry(link: Link) -> LinkEntry:
     estimate = link.estimate
-    delay_s = estimate.delay_s if estimate.samples else UNMEASURED_S
+    delay_s = estimate.there_s if estimate.samples else UNMEASURED_S
     return LinkEntry(
         link.peer,
         int(delay_s * 1e6),

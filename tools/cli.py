@@ -26,6 +26,7 @@ _COMMANDS = {
         "anabranch.tools.commands.testbed:testbed_app",
         "Run real peers over an emulated network.",
     ),
+    "replay": ("anabranch.tools.commands.replay:replay_app", "Run a mesh over a recorded network."),
     "demo": ("anabranch.tools.demo.command:demo", "Run a local mesh that shows itself working."),
     "analyze": ("anabranch.tools.analytics.command:analyze", "Say from logs what links and topics did."),
     "bench": ("anabranch.tools.bench.cli:bench_app", "Measure throughput, round trips and relaying."),

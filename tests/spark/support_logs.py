@@ -85,6 +85,10 @@ def control(
     return ControlRecord(ts=at(second), peer=peer, epoch=epoch, counters=named, variant=variant)
 
 
+def as_lines(records: Iterable[LogRecord]) -> bytes:
+    return b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+
+
 def write(directory: Path, records: Iterable[LogRecord], *, more: bytes = b"", number: int = 0) -> None:
     """A file per peer, as `LogWriter` names them; `more` goes to the end of the last one."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -92,8 +96,7 @@ def write(directory: Path, records: Iterable[LogRecord], *, more: bytes = b"", n
     for record in records:
         by_peer[record.peer].append(record)
     for peer, written in by_peer.items():
-        lines = b"".join(msgspec.json.encode(record) + b"\n" for record in written)
-        (directory / f"{peer}-{EPOCH}-{number:05d}.jsonl").write_bytes(lines)
+        (directory / f"{peer}-{EPOCH}-{number:05d}.jsonl").write_bytes(as_lines(written))
     if more:
         with (directory / f"{peer}-{EPOCH}-{number:05d}.jsonl").open("ab") as file:
             file.write(more)

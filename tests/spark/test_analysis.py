@@ -1,24 +1,33 @@
 """One analysis over several runs: by hand, by chance, dirty, with wrong clocks; checked table by table.
 
-ANALYTICS_ROWS sets the number of random rows (200,000 for the full check).
+ANALYTICS_ROWS sets the number of random rows (200,000 for the full check), PROFILE_SEEDS
+that of simulations (20).
 """
 
 import json
 import math
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+import support_fate as fate
 import support_logs as logs
 from pyspark.sql import SparkSession
 
 from anabranch.overlay.errors import UsageError
 from anabranch.tools.analytics.command import run
 from anabranch.tools.analytics.jobs import analyze
+from anabranch.transport.profiles import load_profile
 
 ROWS = int(os.environ.get("ANALYTICS_ROWS", "12000"))
+SEEDS = int(os.environ.get("PROFILE_SEEDS", "2"))
+"""Simulations with and without the profile (20 for the full check)."""
+DEMO_S = 8
 BOUND = 0.0101
 """Percentiles come from bins 2 % wide: 1 % off at most, and the rounding of half microseconds."""
 
@@ -48,6 +57,10 @@ class Outcome:
 @pytest.fixture(scope="module")
 def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     source, out = tmp_path_factory.mktemp("logs"), tmp_path_factory.mktemp("out")
+    begin = "from anabranch.tools.cli import main; main()"
+    demo = [sys.executable, "-c", begin, "demo", "--json", "--seconds", str(DEMO_S)]
+    playing = subprocess.Popen([*demo, "--log-dir", source / "0-demo"], stdout=subprocess.DEVNULL)
+    fate.record_trace(source / "trace", seed=1000, seconds=300.0)
     logs.write(source / "hand", logs.by_hand())
     logs.write(source / "chance", logs.by_chance(ROWS))
     logs.write(source / "dirty", logs.by_hand(), more=logs.DIRTY)
@@ -63,6 +76,7 @@ def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ou
             logs.write(
                 source / variant / f"seed-{seed}", [logs.delivery("b", 1 + n, n, age_us) for n in range(5)]
             )
+    assert playing.wait(60) == 0
     return Outcome(source, out, run(spark, str(source), out, None, lambda _: None))
 
 
@@ -240,3 +254,51 @@ def test_nothing_to_read_is_said(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     with pytest.raises(UsageError, match="no log records"):
         analyze(spark, str(tmp_path / "logs"), str(tmp_path / "out"))
+
+
+def test_the_degraded_and_the_dead_link_of_the_demonstration_are_found(outcome: Outcome) -> None:
+    down = {row["link"]: row for row in outcome.rows("links", "0-demo")}
+    assert [name for name, row in down.items() if row["outages"]] == ["p1 - p3"]
+    assert 1.0 < down["p1 - p3"]["down_s"] < DEMO_S / 2
+    slow = {row["link"] for row in outcome.rows("degradations", "0-demo") if row["delay_us"] > 80_000}
+    assert slow == {"p2 - p5"}
+
+
+PROBE = """<script>
+const seen = [...document.querySelectorAll('rect[data-link]')].map(r => [
+  r.getAttribute('class'), r.dataset.link,
+  r.getBoundingClientRect().width > 1, getComputedStyle(r).fill]);
+document.body.textContent = JSON.stringify({seen, list: document.querySelectorAll('#findings li').length,
+  plots: [...document.querySelectorAll('svg')].filter(s => s.getBoundingClientRect().height > 20).length});
+</script>"""
+
+
+def test_a_browser_shows_both_links(outcome: Outcome, tmp_path: Path) -> None:
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("no Chromium: apt install chromium")
+    page = tmp_path / "page.html"
+    page.write_text((outcome.out / "report.html").read_text().replace("</body>", PROBE + "</body>"))
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--dump-dom"]
+    flags += [f"--user-data-dir={tmp_path / 'browser'}", "--no-first-run", "--disable-background-networking"]
+    done = subprocess.run(
+        [chromium, *flags, page.as_uri()], capture_output=True, text=True, timeout=100, check=True
+    )
+    shown = json.loads(done.stdout[done.stdout.index('{"seen"') : done.stdout.rindex("}") + 1])
+    assert ["down", "p1 - p3", True, "rgb(192, 57, 43)"] in shown["seen"]
+    assert ["degraded", "p2 - p5", True, "rgb(230, 159, 0)"] in shown["seen"]
+    assert shown["list"] == len(outcome.summary["findings"])
+    assert shown["plots"] >= 4
+
+
+def test_links_of_one_cable_are_found_and_a_target_is_kept_with_the_profile(outcome: Outcome) -> None:
+    profile = load_profile(outcome.out / "profile.json")
+    (group,) = [each for each in profile.groups if ("duct-1", "target") in each.links]
+    assert sorted(group.links) == sorted(fate.CABLE)
+    down = sum(end - begin for begin, end in fate.cuts(1000, 300.0))
+    assert group.availability == pytest.approx(1 - down / 300, abs=0.03)
+    target, seconds = 0.999, 120.0
+    with_it = [fate.delivered(seed, seconds, profile, target) for seed in range(SEEDS)]
+    without = [fate.delivered(seed, seconds, None, target) for seed in range(SEEDS)]
+    assert min(with_it) >= target
+    assert sum(without) / SEEDS < target

@@ -146,7 +146,7 @@ class Driver:
             self.now = max(self.now, due)
             if echoes and echoes[0][0] <= due:
                 _, link, sequence = echoes.pop(0)
-                self.frames(link, encode_echo(sequence, 0, 0))
+                self.frames(link, encode_echo(sequence, 10**15, 0))
             else:
                 self.node.handle_timeout(self.now)
                 self._settle()

@@ -72,7 +72,7 @@ def test_the_delay_of_the_link_counts_into_the_age_and_the_age_against_the_deadl
     b = link(driver, "b")
     (sequence,) = driver.node.links.by_peer["b"].probes
     driver.now += 0.060
-    driver.frames(b, encode_echo(sequence, 0, 0))
+    driver.frames(b, encode_echo(sequence, 10**15, 0))
     driver.take(object)
     driver.bundle(b, tail("b"), [run(1)], elapsed_us=25_000, deadline_us=50_000)
     (action,) = [action for action in driver.actions if isinstance(action, Deliver)]

@@ -4,7 +4,7 @@ import pytest
 from support_nodes import EPOCH, Driver, Mesh
 
 from anabranch.overlay.actions import CloseLink, Dial, SendControl, Write
-from anabranch.overlay.codec import encode_control, encode_echo, encode_probe
+from anabranch.overlay.codec import decode_echo, encode_control, encode_echo, encode_probe
 from anabranch.overlay.config import Config
 from anabranch.overlay.headers import Hello, Kind
 from anabranch.overlay.identifiers import LinkId
@@ -189,7 +189,7 @@ def test_a_silent_link_is_probed_faster_then_suspect_then_down() -> None:
 
 
 @pytest.mark.parametrize(
-    "sign", [encode_probe(1, 2), encode_echo(77, 0, 0), encode_control(Kind.RECORDS), b"\x01\x01"]
+    "sign", [encode_probe(1, 2), encode_echo(77, 10**15, 0), encode_control(Kind.RECORDS), b"\x01\x01"]
 )
 def test_anything_heard_is_a_life_sign_and_ends_the_suspicion(sign: bytes) -> None:
     driver = Driver()
@@ -217,9 +217,9 @@ def test_the_round_trip_is_what_passed_less_what_the_neighbour_held() -> None:
     link = driver.neighbour("b")
     (sequence,) = driver.node.links.by_peer["b"].probes
     driver.now += 0.050
-    driver.frames(link, encode_echo(sequence, 0, 10_000))
+    driver.frames(link, encode_echo(sequence, 10**15, 10_000))
     assert driver.node.links.by_peer["b"].estimate.delay_s == pytest.approx(0.020)
-    driver.frames(link, encode_echo(sequence, 0, 0))
+    driver.frames(link, encode_echo(sequence, 10**15, 0))
     assert driver.node.links.by_peer["b"].estimate.samples == 1
     records = [action.record for action in driver.take(Write)]
     (probe,) = [record for record in records if isinstance(record, ProbeRecord)]
@@ -242,12 +242,15 @@ def test_probes_without_echo_count_as_lost() -> None:
     assert {probe.connection for probe in probes} == {link}
 
 
-def test_a_probe_is_echoed_as_it_came() -> None:
+def test_a_probe_is_echoed_with_the_clock_of_who_echoes() -> None:
     driver = Driver()
     link = driver.neighbour("b")
     driver.take(object)
     driver.frames(link, encode_probe(4711, 2**64 - 1))
-    assert [action.frame for action in driver.take(SendControl)] == [encode_echo(4711, 2**64 - 1, 0)]
+    (echo,) = driver.take(SendControl)
+    sequence, clock_us, held_us = decode_echo(echo.frame)
+    assert (sequence, held_us) == (4711, 0)
+    assert 0 <= clock_us - driver.node.identity.epoch < 10_000_000
 
 
 def test_a_far_neighbour_is_given_more_time() -> None:
@@ -284,7 +287,7 @@ def test_what_was_measured_is_remembered_across_a_lost_connection_and_the_outage
     link = driver.neighbour("b")
     (sequence,) = driver.node.links.by_peer["b"].probes
     driver.now += 0.1
-    driver.frames(link, encode_echo(sequence, 0, 0))
+    driver.frames(link, encode_echo(sequence, 10**15, 0))
     driver.closed(link)
     assert driver.node.links.by_peer == {}
     driver.after(1.0)

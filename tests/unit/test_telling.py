@@ -46,7 +46,7 @@ def test_a_suspect_link_is_avoided_but_not_told() -> None:
     assert driver.node.links.by_peer["b"].state is LinkState.SUSPECT
     assert set(driver.node.topology.graph()["me"]) == {"c"}
     assert all("b" in told for told in links_told(driver, witness))
-    driver.frames(link, encode_echo(77, 0, 0))
+    driver.frames(link, encode_echo(77, 10**15, 0))
     assert set(driver.node.topology.graph()["me"]) == {"b", "c"}
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as PySpark's users call it
+from pyspark.sql.types import StructType
 
 from anabranch.overlay.errors import UsageError
 from anabranch.tools.analytics import clocks, fate, links, loading, mesh, requests, topics
@@ -25,11 +26,11 @@ class Analysis(msgspec.Struct):
     slot_us: int
     intake: list[Row]
     profile: Row
-    spark: SparkSession
+    tables: "Tables"
 
     def table(self, name: str) -> DataFrame:
         """One of the tables."""
-        return self.spark.read.parquet(f"{self.out}/tables/{name}")
+        return self.tables.read(name)
 
 
 def analyze(
@@ -49,17 +50,17 @@ def analyze(
         bad = loading.summary_of(intake)["bad"]
         what = f"{bad:,} unusable lines and no sound one" if bad else "no log records (files *.jsonl)"
         raise UsageError(f"{directory!r} holds {what}: name the directory that peers wrote to, as log_dir")
-    tables = _Tables(spark, out, on_progress)
+    tables = Tables(spark, out, on_progress)
     deliveries, ups = logs.records("delivery"), logs.records("link")
     tables.write("clocks", clocks.offsets(spark, clocks.pair_differences(ups, deliveries)))
     logs.correct(tables.read("clocks"))
     slot_us = _links(tables, logs)
     _topics(tables, logs, slot_us, baseline_s)
     profile = profile_of(tables.read("links"), tables.read("outages"), tables.read("shared_fate"))
-    return Analysis(out, slot_us, intake, profile, spark)
+    return Analysis(out, slot_us, intake, profile, tables)
 
 
-def _links(tables: "_Tables", logs: loading.Logs) -> int:
+def _links(tables: "Tables", logs: loading.Logs) -> int:
     probes, changes = logs.records("probe"), logs.records("link")
     spans = tables.write("spans", links.spans(*(logs.records(kind) for kind in KINDS)))
     slot_us = _slot_us(spans)
@@ -76,7 +77,7 @@ def _links(tables: "_Tables", logs: loading.Logs) -> int:
     return slot_us
 
 
-def _topics(tables: "_Tables", logs: loading.Logs, slot_us: int, baseline_s: float | None) -> None:
+def _topics(tables: "Tables", logs: loading.Logs, slot_us: int, baseline_s: float | None) -> None:
     deliveries = logs.records("delivery")
     cells = tables.write("delivery_cells", topics.delivery_cells(deliveries), by_run=True)
     flows = tables.write("flows", topics.flows(cells))
@@ -91,7 +92,9 @@ def _topics(tables: "_Tables", logs: loading.Logs, slot_us: int, baseline_s: flo
     runs = tables.write("runs", mesh.runs(flows, counters, controls, spans))
     tables.write("variants", mesh.variants(runs))
     if "reply" in KINDS:
-        tables.write("requests", requests.requests(logs.records("reply")))
+        replies = logs.records("reply")
+        tables.write("requests", requests.requests(replies))
+        tables.write("request_topics", requests.request_topics(replies))
     base_us = None if baseline_s is None else int(baseline_s * 1e6)
     of_links = mesh.anomalies(tables.read("link_slots"), links.END, "delay_us", base_us)
     of_topics = mesh.anomalies(slots, topics.FLOW, "age_us", base_us)
@@ -105,13 +108,15 @@ def _slot_us(spans: DataFrame) -> int:
     return next((each for each in SLOTS_S if seconds / each <= SLOTS_TARGET), SLOTS_S[-1]) * 1_000_000
 
 
-class _Tables:
+class Tables:
     """Writes tables and reads them back, so that no job computes another one's result again."""
 
     def __init__(self, spark: SparkSession, out: str, on_progress: Callable[[str], None]) -> None:
         self._spark = spark
         self._out = out
         self._on_progress = on_progress
+        self._schemas: dict[str, StructType] = {}
+        """Known from writing: to find them out again costs a job each time."""
 
     def write(self, name: str, frame: DataFrame, *, by_run: bool = False) -> DataFrame:
         """Write a table and return it as it is on disk. Large ones are partitioned by run."""
@@ -124,9 +129,9 @@ class _Tables:
             )
         else:
             frame.coalesce(1).write.mode("overwrite").parquet(path)
-        return self.read(name, frame)
+        self._schemas[name] = frame.schema
+        return self.read(name)
 
-    def read(self, name: str, like: DataFrame | None = None) -> DataFrame:
+    def read(self, name: str) -> DataFrame:
         """A table that was written."""
-        reader = self._spark.read if like is None else self._spark.read.schema(like.schema)
-        return reader.parquet(f"{self._out}/tables/{name}")
+        return self._spark.read.schema(self._schemas[name]).parquet(f"{self._out}/tables/{name}")

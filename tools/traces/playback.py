@@ -83,8 +83,10 @@ class Playback:
                 continue
             there, lost = self._trace.series(a, b)
             back, _ = self._trace.series(b, a)
-            measured = np.where(np.isnan(there), back, there) if not self._missing_is_down else there
-            delays[:, index] = measured if self._missing_is_down else held(measured)
+            if self._missing_is_down:
+                delays[:, index] = there
+            else:  # what was never measured is as it was the other way
+                delays[:, index] = held(back if np.isnan(there).all() else there)
             losses[:, index] = lost
         return delays, losses
 

@@ -1,0 +1,37 @@
+"""The applications of examples/applications run, and show what they are there to show."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+APPLICATIONS = Path(__file__).parents[2] / "examples" / "applications"
+
+
+def shown(name: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(APPLICATIONS / name), *arguments], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_plots_leave_the_link_that_got_slow() -> None:
+    said = shown("air_surveillance.py", "--seconds", "6")
+    before, after = said.split("gets slow: 120 ms")
+    assert "tower: plots come by radar > tower" in before
+    assert "defence: plots come by radar > relay > defence" in before
+    assert "tower: plots come by radar > relay > tower" in after
+    for agency in ("tower", "defence"):
+        (plots, late) = re.findall(rf"^{agency}: (\d+) plots, (\d+) of them late", after, re.MULTILINE)[0]
+        assert int(plots) == 300
+        assert int(late) < 60
+
+
+def test_a_higher_price_lowers_the_merged_demand() -> None:
+    said = shown("demand_response.py")
+    assert "  north: 3 households take 6.0 kW" in said
+    totals = [float(kw) for kw in re.findall(r"^price \d\.\d\d: (\d+\.\d) kW in all", said, re.MULTILINE)]
+    assert totals[0] == 14.0
+    assert totals == sorted(totals, reverse=True)
+    assert totals[2] < totals[1] < totals[0]
