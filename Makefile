@@ -14,7 +14,8 @@ test: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses=2 tests/unit tests/sim
+	$(BIN)/pytest tests/real
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

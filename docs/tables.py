@@ -31,6 +31,7 @@ _REMARKS = {
 """For fields whose struct says nothing."""
 
 _UNITS = (
+    (r"^topics$", "tables"),
     (r"_s$", "s"),
     (r"_bytes$", "B"),
     (r"_(max|target)$", "count"),

@@ -6,6 +6,7 @@ from anabranch.overlay import describing
 from anabranch.overlay.actions import Action, DeliveredRun, SendControl, SubscribersChanged, Write
 from anabranch.overlay.codec import encode_control
 from anabranch.overlay.config import Config
+from anabranch.overlay.durables import PositionKey
 from anabranch.overlay.duties import Duties
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.guarantees import GuaranteeCommands
@@ -25,6 +26,8 @@ class Commands(GuaranteeCommands):
     def __init__(self, parts: Parts) -> None:
         self.peer = parts.identity.peer
         self.config: Config = parts.config
+        for rule in parts.config.topics:
+            check_pattern(rule.pattern)
         self._parts = parts
         self._duties = Duties(parts)
         self._actions: list[Action] = []
@@ -41,8 +44,13 @@ class Commands(GuaranteeCommands):
         self.express = parts.publishing.express
         """The same for one that leaves at once, if it can: the shell then sends the bundle it returns."""
 
-    def subscribe(self, pattern: str, now: float) -> SubscriptionId:
-        """Want topics that match; announced to the mesh when it is new."""
+    def subscribe(
+        self, pattern: str, now: float, durable: tuple[str, dict[PositionKey, int]] | None = None
+    ) -> SubscriptionId:
+        """Want topics that match; announced to the mesh when it is new.
+
+        `durable`: its name, and how far it is with the streams it knows.
+        """
         check_pattern(pattern)
         if len(self._parts.local) >= self.config.subscriptions_max:
             raise UsageError(
@@ -52,6 +60,8 @@ class Commands(GuaranteeCommands):
         self._next_subscription += 1
         self._parts.local.add(subscription, pattern)
         try:
+            if durable is not None:  # told first: who hears of the interest knows that it is durable
+                self.open_durable(durable[0], pattern, subscription, durable[1], now)
             self._announce_interests(now)
         except UsageError:
             self._parts.local.remove(subscription)

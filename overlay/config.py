@@ -6,7 +6,7 @@ Built once at the edge (arguments, environment, TOML file: `transport/settings.p
 import msgspec
 
 from anabranch.overlay.errors import UsageError
-from anabranch.overlay.qos import Role, Variant
+from anabranch.overlay.qos import Guarantee, Role, Variant
 
 _POSITIVE = (
     "probe_interval_s",
@@ -16,6 +16,19 @@ _POSITIVE = (
     "dial_interval_s",
     "record_refresh_s",
 )
+
+
+class TopicRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What holds for publishers of topics that match, unless they ask for something else themselves."""
+
+    pattern: str
+    guarantee: Guarantee = Guarantee.BEST_EFFORT
+    rate_max: float = 0.0
+    """Messages per second and publisher; 0: no limit."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate_max < float("inf"):
+            raise UsageError(f"rate_max = {self.rate_max} for {self.pattern!r}: must not be negative")
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,12 +103,19 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Paths at most for one receiver when a publisher asks for an availability."""
 
     # Guarantees
+    topics: tuple[TopicRule, ...] = ()
+    """Rules for publishers by topic pattern (`[[config.topics]]`); the first that matches holds."""
     confirm_limit_s: float = 30.0
     """An acknowledged message is sent again for this long at most, until all its receivers confirmed it."""
     unconfirmed_max_bytes: int = 4 * 1024 * 1024
     """Per acknowledged publisher: with more unconfirmed, `put` waits."""
     held_max_bytes: int = 16 * 1024 * 1024
     """Of streams with a guarantee, what waits here for earlier messages; more is refused and sent again."""
+
+    store_max_bytes: int = 1024 * 1024 * 1024
+    """Messages in a peer's store; when it is full, `put` of a persistent publisher waits."""
+    store_retention_s: float = 7 * 86400.0
+    """Messages wait so long for a durable subscription that is away; 0: for ever."""
 
     # Limits: every table and queue has one
     link_queue_max_bytes: int = 16 * 1024 * 1024

@@ -52,8 +52,18 @@ class Congestions:
         if len(self._told) >= CONGESTED_MAX:
             del self._told[next(iter(self._told))]
         self._told[key] = now
-        notice = Congestion(self._me, there, int(min(backlog_s, PAUSE_MAX_S) * 1e6), list(path[:-2]), urgent)
-        return [SendControl(link.id, encode_control(Kind.CONGESTION, notice))]
+        way = _without_loops(path)
+        if way == path:
+            back: Link | None = link
+        elif len(way) > 1:
+            back = self._links.by_peer.get(way[-2])
+        else:
+            self.note((self._me, there), backlog_s, now, urgent)
+            return []
+        if back is None:
+            return []
+        notice = Congestion(self._me, there, int(min(backlog_s, PAUSE_MAX_S) * 1e6), list(way[:-2]), urgent)
+        return [SendControl(back.id, encode_control(Kind.CONGESTION, notice))]
 
     def notice(self, link: Link, notice: Congestion, now: float) -> list[Action]:
         """A peer downstream told us: pause if it was our bundle, else pass it back."""
@@ -100,3 +110,13 @@ class Congestions:
         self._until = {hop: until for hop, until in self._until.items() if until > now}
         self._urgent_until = {hop: until for hop, until in self._urgent_until.items() if until > now}
         self._told = {key: at for key, at in self._told.items() if now - at < PAUSE_MAX_S}
+
+
+def _without_loops(path: tuple[str, ...]) -> tuple[str, ...]:
+    """The way that a bundle came, less the turns that a repair made: nobody is passed twice."""
+    way: list[str] = []
+    for peer in path:
+        if peer in way:
+            del way[way.index(peer) :]
+        way.append(peer)
+    return tuple(way)

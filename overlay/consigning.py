@@ -107,7 +107,12 @@ class Consigning:
             receiver.asked += 1
             return self.post(stream, receiver.arrived, receiver.arrived, [receiver], now, False)
         oldest = stream.kept.get(receiver.arrived)
-        if stream.deadline_us and oldest is not None and now > oldest.put_at + stream.demand.deadline_s:
+        if (
+            not stream.key.durable
+            and stream.deadline_us
+            and oldest is not None
+            and now > oldest.put_at + stream.demand.deadline_s
+        ):
             return []  # too late for it; its confirmation may still be under way
         receiver.attempts += 1
         receiver.window = max(WINDOW_LEAST, min(receiver.window, receiver.sent - receiver.arrived) // 2)

@@ -82,6 +82,8 @@ class DropReason(enum.StrEnum):
     that does not belong to the connection."""
     STALE = "stale"
     """A record older than the one already held, or past its lifetime."""
+    RATE = "rate"
+    """Put faster than its publisher's `rate_max` allows, with an overflow policy other than `block`."""
     TABLE_FULL = "table_full"
     """A bounded table had no room for the newcomer."""
     CONFLICT = "conflict"

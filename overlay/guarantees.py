@@ -45,6 +45,10 @@ class GuaranteeCommands:
         """Durable subscriptions of other peers that the store knows: (peer, name, pattern)."""
         self._parts.audiences.know(consumers)
 
+    def refresh_receivers(self, stream: OutStream, now: float) -> None:
+        """Look who must confirm what is put now."""
+        self._actions += self._parts.audiences.refresh(stream, now)
+
     def close_stream(self, stream: OutStream, now: float) -> None:
         """Nothing more is put; what is unsettled is still seen to."""
         self.flush(now)

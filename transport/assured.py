@@ -2,18 +2,24 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from anabranch.overlay.codec import encode_payload
-from anabranch.overlay.errors import LimitError, UsageError
+from anabranch.overlay.config import TopicRule
+from anabranch.overlay.errors import DropReason, LimitError, UsageError
+from anabranch.overlay.patterns import check_topic, matches
 from anabranch.overlay.publishing import Outlet
-from anabranch.overlay.qos import Guarantee, Overflow
+from anabranch.overlay.qos import Demand, Guarantee, Overflow
+from anabranch.overlay.rates import Rate
 from anabranch.transport.confirmations import Confirmations, Outcome, Receipt
 from anabranch.transport.publisher import Publisher
 
 if TYPE_CHECKING:
     from anabranch.transport.peer import Peer
+    from anabranch.transport.persistence import Persistence
     from anabranch.transport.shell import Shell
+    from anabranch.transport.store import Store
 
 BREATHE_EVERY = 64
 """After so many puts without a pause the event loop gets its turn."""
@@ -22,7 +28,7 @@ BREATHE_EVERY = 64
 class AssuredPublisher(Publisher):
     """Publishes to one topic with a guarantee. Made by `Peer.publisher(..., guarantee=...)`."""
 
-    __slots__ = ("_asked_from", "_confirmations", "_put_count", "_receivers", "_seen_names")
+    __slots__ = ("_asked_from", "_confirmations", "_put_count", "_rate", "_receivers", "_seen_names")
 
     def __init__(
         self,
@@ -31,13 +37,24 @@ class AssuredPublisher(Publisher):
         outlet: Outlet,
         overflow: Overflow,
         confirmations: Confirmations,
+        rate: Rate | None,
     ) -> None:
         super().__init__(peer, shell, outlet, overflow)
+        self._rate = rate
         self._confirmations = confirmations
         self._put_count = 0
         self._asked_from = confirmations.stream.next_sequence
         self._receivers: dict[str, None] = {}
         self._seen_names: tuple[str, ...] = ()
+
+    @property
+    def receivers(self) -> tuple[str, ...]:
+        """The peers that must confirm what is put now; also those away that have durable subscriptions."""
+        self._gate.check()
+        stream = self._confirmations.stream
+        self._shell.node.refresh_receivers(stream, time.monotonic())
+        self._shell.turn()
+        return stream.names
 
     async def put(self, payload: object) -> Receipt:
         """Publish; the receipt tells who confirmed.
@@ -46,6 +63,7 @@ class AssuredPublisher(Publisher):
         waits, or raises LimitError if the overflow policy is not `block`.
         """
         payload, size = self._checked(payload)
+        await self._admit()
         config = self._shell.node.config
         stream = self._confirmations.stream
         while stream.kept_bytes >= config.unconfirmed_max_bytes:
@@ -70,6 +88,9 @@ class AssuredPublisher(Publisher):
         """Publish without waiting; False, and not taken, with `unconfirmed_max_bytes` unconfirmed."""
         payload, size = self._checked(payload)
         stream = self._confirmations.stream
+        if self._rate is not None and self._rate.take(time.monotonic()):
+            self._shell.node.counters.drop(DropReason.RATE)
+            return False
         if stream.kept_bytes >= self._shell.node.config.unconfirmed_max_bytes:
             return False
         self._shell.node.publish_assured(stream, payload, size, time.monotonic())
@@ -99,6 +120,14 @@ class AssuredPublisher(Publisher):
             self._shell.node.close_stream(self._confirmations.stream, time.monotonic())
         super().close()
 
+    async def _admit(self) -> None:
+        """Until the rate allows a message; LimitError if the overflow policy is not to wait."""
+        while self._rate is not None and (wait_s := self._rate.take(time.monotonic())):
+            if self._overflow is not Overflow.BLOCK:
+                self._shell.node.counters.drop(DropReason.RATE)
+                raise LimitError(f"{self.topic!r} is published to faster than its rate_max: slow down")
+            await asyncio.sleep(wait_s)
+
     def _checked(self, payload: object) -> tuple[object, int]:
         encoded, size = encode_payload(payload)
         self._check(size)
@@ -111,7 +140,89 @@ class AssuredPublisher(Publisher):
             self._receivers.update(dict.fromkeys(names))
 
 
-def guarantee_of(value: "str | Guarantee") -> Guarantee:
+class PersistentPublisher(AssuredPublisher):
+    """Publishes to one topic; every message is in the peer's store before `put` returns."""
+
+    __slots__ = ("_store",)
+
+    def __init__(
+        self,
+        peer: "Peer",
+        shell: "Shell",
+        outlet: Outlet,
+        overflow: Overflow,
+        confirmations: Confirmations,
+        rate: Rate | None,
+        store: "Store",
+    ) -> None:
+        super().__init__(peer, shell, outlet, overflow, confirmations, rate)
+        self._store = store
+
+    async def put(self, payload: object) -> Receipt:
+        """Write a message to the store, for good, and publish it.
+
+        Puts that run at the same time share one write to the disk. When the store is full it waits for
+        confirmations, or raises LimitError if the overflow policy is not `block`. StoreError: it could not be
+        written, and is not published.
+        """
+        payload, size = self._checked(payload)
+        await self._admit()
+        store = self._store
+        while not store.has_room(size):
+            if self._overflow is not Overflow.BLOCK:
+                raise LimitError(
+                    f"the store holds {store.bytes} B: store_max_bytes = {store.bytes_max}; "
+                    "let durable subscriptions catch up, forget those that will not come back, or raise it"
+                )
+            await store.wait_for_room()
+            self._gate.check()
+        receipt = Receipt(self._confirmations)
+        await store.append(self._confirmations.stream.key, payload, size, receipt)
+        self._note_receivers()
+        return receipt
+
+    def put_nowait(self, payload: object) -> bool:
+        """Not with this guarantee: writing takes time."""
+        del payload
+        raise UsageError(f"put_nowait for {self.topic!r}: a persistent message is written first; await put()")
+
+
+class LimitedPublisher(Publisher):
+    """A best-effort publisher with a rate."""
+
+    __slots__ = ("_rate",)
+
+    def __init__(self, peer: "Peer", shell: "Shell", outlet: Outlet, overflow: Overflow, rate: Rate) -> None:
+        super().__init__(peer, shell, outlet, overflow)
+        self._rate = rate
+
+    async def put(self, payload: object) -> None:
+        """Publish as `Publisher.put`; beyond the rate it waits, or drops, by the overflow policy."""
+        while wait_s := self._rate.take(time.monotonic()):
+            if self._overflow is not Overflow.BLOCK:
+                self._shell.node.counters.drop(DropReason.RATE)
+                return
+            await asyncio.sleep(wait_s)
+        await super().put(payload)
+
+    def put_nowait(self, payload: object) -> bool:
+        """Publish without waiting; False, and not taken, beyond the rate."""
+        if self._rate.take(time.monotonic()):
+            self._shell.node.counters.drop(DropReason.RATE)
+            return False
+        return super().put_nowait(payload)
+
+
+def demand_of(deadline: float | None, availability: float | None) -> Demand:
+    """What a publisher asks of paths, checked."""
+    if deadline is not None and not 0 < deadline < 4000:
+        raise UsageError(f"deadline = {deadline}: seconds, above 0 and below 4000")
+    if availability is not None and not 0 < availability < 1:
+        raise UsageError(f"availability = {availability}: a share above 0 and below 1, such as 0.9999")
+    return Demand(deadline or 0.0, availability or 0.0)
+
+
+def guarantee_of(value: str | Guarantee) -> Guarantee:
     """A guarantee as people name it."""
     try:
         return Guarantee(value)
@@ -119,11 +230,37 @@ def guarantee_of(value: "str | Guarantee") -> Guarantee:
         raise UsageError(f"guarantee = {value!r}: one of {', '.join(Guarantee)}") from None
 
 
-def open_publisher(
-    peer: "Peer", shell: "Shell", outlet: Outlet, overflow: Overflow, guarantee: Guarantee
+def terms_of(
+    rules: Sequence[TopicRule], topic: str, guarantee: str | Guarantee | None, rate_max: float | None
+) -> tuple[Guarantee, Rate | None]:
+    """What holds for a publisher: what it asked for, else the first rule that matches."""
+    check_topic(topic)
+    if rate_max is not None and not 0 < rate_max < 1e9:
+        raise UsageError(f"rate_max = {rate_max}: messages per second, above 0")
+    rule = next((each for each in rules if matches(each.pattern, topic)), TopicRule(pattern="**"))
+    promise = guarantee_of(guarantee) if guarantee is not None else rule.guarantee
+    rate = rate_max or rule.rate_max
+    return promise, Rate(rate, time.monotonic()) if rate else None
+
+
+async def open_publisher(
+    peer: "Peer",
+    shell: "Shell",
+    outlet: Outlet,
+    overflow: Overflow,
+    guarantee: Guarantee,
+    rate: Rate | None,
+    persistence: "Persistence | None",
 ) -> Publisher:
     """The publisher for an outlet that was just opened."""
+    if guarantee is Guarantee.PERSISTENT:
+        assert persistence is not None
+        kept = await persistence.stream(outlet)
+        confirmations = shell.assurances.confirmations(kept)
+        return PersistentPublisher(peer, shell, outlet, overflow, confirmations, rate, persistence.store)
     if guarantee is Guarantee.BEST_EFFORT:
+        if rate is not None:
+            return LimitedPublisher(peer, shell, outlet, overflow, rate)
         return Publisher(peer, shell, outlet, overflow)
     stream = shell.node.acknowledge(outlet, time.monotonic())
-    return AssuredPublisher(peer, shell, outlet, overflow, shell.assurances.confirmations(stream))
+    return AssuredPublisher(peer, shell, outlet, overflow, shell.assurances.confirmations(stream), rate)

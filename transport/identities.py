@@ -3,6 +3,7 @@
 Loads `cryptography` only for a peer that has an identity.
 """
 
+import asyncio
 import logging
 import os
 import time
@@ -19,6 +20,7 @@ from anabranch.overlay.identifiers import PeerId
 
 if TYPE_CHECKING:
     from anabranch.security.files import IdentityFiles
+    from anabranch.transport.shell import Shell
 
 LOOK_INTERVAL_S = 1.0
 """How often the files are looked at for a renewed certificate or a new revocation list."""
@@ -40,6 +42,7 @@ class MeshIdentity:
         self.place = place
         self.counters = Counters()
         """Replaced by the node's, once there is one."""
+        self._timer: asyncio.TimerHandle | None = None
         self._refusals = 0
         self._refusals_since = 0.0
         self._warned = False
@@ -62,6 +65,20 @@ class MeshIdentity:
             on_refusal=self._refused,
         )
         self.verifier.learn(self.name, self.signer.credential)
+
+    def watch(self, shell: "Shell") -> None:
+        """Take what changes on disk while the peer runs, now and then."""
+        if shell.gate.shut:
+            return
+        if self.look():
+            shell.node.trust_changed(time.monotonic())
+            shell.turn()
+        self._timer = asyncio.get_running_loop().call_later(LOOK_INTERVAL_S, self.watch, shell)
+
+    def unwatch(self) -> None:
+        """The peer closes."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     def look(self) -> bool:
         """Take what changed on disk; whether something did. What cannot be used is logged, and left."""

@@ -20,17 +20,19 @@ from anabranch.overlay.identifiers import PeerId, SubscriptionId
 from anabranch.overlay.node import Node
 from anabranch.overlay.patterns import check_pattern, check_topic
 from anabranch.overlay.profiles import Profile
-from anabranch.overlay.qos import Demand, Guarantee, Overflow, Role
-from anabranch.transport.assured import guarantee_of, open_publisher
+from anabranch.overlay.qos import Guarantee, Overflow, Role
+from anabranch.transport.assured import demand_of, open_publisher, terms_of
 from anabranch.transport.beacons import Beacon
 from anabranch.transport.endpoints import advertisable, dialable, texts
-from anabranch.transport.hosting import SubscriptionHost
-from anabranch.transport.identities import LOOK_INTERVAL_S, choose_identity, say_open
+from anabranch.transport.hosting import PeerHost, make_beacon
+from anabranch.transport.identities import choose_identity, say_open
 from anabranch.transport.logwriter import LogWriter
+from anabranch.transport.persistence import Persistence
 from anabranch.transport.profiles import load_profile
 from anabranch.transport.publisher import Publisher
 from anabranch.transport.shell import Shell
 from anabranch.transport.subscription import QUEUE_MAX, Callback, Subscription
+from anabranch.transport.watched import OnMissed, make_subscription
 
 CLOSE_DEADLINE_S = 2.0
 TOPIC_PUBLISHERS_MAX = 256
@@ -52,6 +54,7 @@ class Peer:
     only peers of the same authority take part. `open=True`: anybody may. One of the two must be given, here
     or by ANABRANCH_IDENTITY or ANABRANCH_OPEN=1.
     `log_dir`: where to write probe, link, route and delivery records; None writes none.
+    `store_dir`: where to keep what persistent publishers put and how far durable subscriptions are.
     `profile`: what was learned about links, as `anabranch analyze` writes it; see `load_profile`.
     """
 
@@ -66,6 +69,7 @@ class Peer:
         beacon: str | None = None,
         beacon_unicast: Sequence[str] = (),
         log_dir: str | Path | None = None,
+        store_dir: str | Path | None = None,
         profile: str | Path | Profile | None = None,
         identity: str | Path | None = None,
         open: bool = False,  # noqa: A002 - the word that people say; open() is not used here
@@ -88,6 +92,8 @@ class Peer:
         self._beacon_unicast = list(beacon_unicast)
         self._profile = load_profile(profile) if isinstance(profile, str | Path) else profile
         self._log_dir = Path(log_dir) if log_dir is not None else None
+        self._store_dir = Path(store_dir) if store_dir is not None else None
+        self._persistence: Persistence | None = None
         if self.config.role is Role.CLIENT and (self._listen or not (self._join or beacon)):
             raise UsageError(f"client {name!r}: a light client takes join= addresses and does not listen")
         self._shell: Shell | None = None
@@ -98,7 +104,6 @@ class Peer:
         self._publishers: dict[str, Publisher] = {}
         self._changed = asyncio.Event()
         self._was_opened = False
-        self._looking: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -115,9 +120,6 @@ class Peer:
             raise UsageError(f"peer {self.name} was opened before: make a new Peer")
         self._was_opened = True
         epoch = time.time_ns() // 1000
-        if self._log_dir is not None:
-            offset_us = epoch - int(time.monotonic() * 1e6)
-            self._writer = LogWriter(self._log_dir, str(self.name), wall_offset_us=offset_us)
         node = Node(
             self.name,
             self.config,
@@ -131,10 +133,15 @@ class Peer:
         if self._profile is not None:
             node.use_profile(self._profile)
         self._node = node
-        if self.identity is None and self._listen:
-            say_open(self.name)
         if self.identity is not None:
             self.identity.counters = node.counters
+        elif self._listen:
+            say_open(self.name)
+        if self._store_dir is not None:
+            self._persistence = await Persistence.open(self._store_dir, node)
+        if self._log_dir is not None:
+            offset_us = epoch - int(time.monotonic() * 1e6)
+            self._writer = LogWriter(self._log_dir, str(self.name), wall_offset_us=offset_us)
         write = self._writer.write if self._writer is not None else None
         domain = self.identity.domain if self.identity else None
         shell = self._shell = Shell(node, self._deliver, self._notify, write, self._subscriptions, domain)
@@ -143,9 +150,16 @@ class Peer:
             node.set_addresses(self._advertise or advertisable(self.addresses))
             shell.start()
             if self.identity is not None:
-                self._look_at_identity()
+                self.identity.watch(shell)
+            if self._persistence is not None:
+                self._persistence.start(shell)
             if self._beacon_group:
-                self._beacon = self._make_beacon(node)
+                self._beacon = make_beacon(
+                    self._beacon_group,
+                    shell,
+                    lambda: self._advertise or advertisable(self.addresses),
+                    self._beacon_unicast,
+                )
                 await self._beacon.start()
         except BaseException:
             await self.close()
@@ -156,11 +170,13 @@ class Peer:
         shell, self._shell = self._shell, None
         if shell is None:
             return
-        if self._looking is not None:
-            self._looking.cancel()
+        if self.identity is not None:
+            self.identity.unwatch()
         if self._beacon is not None:
             await self._beacon.close()
         await shell.close(CLOSE_DEADLINE_S)
+        if self._persistence is not None:
+            await self._persistence.close()
         for subscription in list(self._subscriptions.values()):
             subscription.close()
         if self._writer is not None:
@@ -174,7 +190,8 @@ class Peer:
         deadline: float | None = None,
         availability: float | None = None,
         overflow: str | Overflow = Overflow.BLOCK,
-        guarantee: str | Guarantee = Guarantee.BEST_EFFORT,
+        guarantee: str | Guarantee | None = None,
+        rate_max: float | None = None,
     ) -> Publisher:
         """A publisher of one topic.
 
@@ -186,16 +203,17 @@ class Peer:
         `overflow`: `block` makes `put` wait while a link on the way has no room but makes progress;
         otherwise it never waits, and what finds no room is dropped and counted (`dropped.queue_full`).
         `guarantee`: `acknowledged` sends again until each receiver confirmed; it makes an `AssuredPublisher`.
+        `persistent` also writes each message to the peer's store (`store_dir`) before `put` returns.
+        `rate_max`: messages per second; the rest waits, or is dropped if not `block`; see `Config.topics`.
         """
         shell = self._running()
-        if deadline is not None and not 0 < deadline < 4000:
-            raise UsageError(f"deadline = {deadline}: seconds, above 0 and below 4000")
-        if availability is not None and not 0 < availability < 1:
-            raise UsageError(f"availability = {availability}: a share above 0 and below 1, such as 0.9999")
-        promise = guarantee_of(guarantee)
-        demand = Demand(deadline or 0.0, availability or 0.0)
+        demand = demand_of(deadline, availability)
+        promise, rate = terms_of(self.config.topics, topic, guarantee, rate_max)
+        if promise is Guarantee.PERSISTENT:
+            self._persistent(f"guarantee = 'persistent' for {topic!r}")
         outlet = shell.node.open_publisher(topic, time.monotonic(), demand)
-        return open_publisher(self, shell, outlet, _overflow(overflow), promise)
+        terms = (_overflow(overflow), promise, rate, self._persistence)
+        return await open_publisher(self, shell, outlet, *terms)
 
     async def put(self, topic: str, payload: object) -> None:
         """Publish once. For a topic that is published to often, keep a `publisher`."""
@@ -213,6 +231,10 @@ class Peer:
         callback: Callback | None = None,
         queue_max: int = QUEUE_MAX,
         overflow: str | Overflow = Overflow.DROP_OLDEST,
+        durable: str | None = None,
+        auto_accept: bool = True,
+        on_missed: OnMissed | None = None,
+        silence: float | None = None,
     ) -> Subscription:
         """Want every topic that matches (`*` one level, `**` any number).
 
@@ -220,20 +242,41 @@ class Peer:
         holds `queue_max` messages; then `drop_oldest`, `drop_newest`, or `block`: publishers that block
         are asked to pause, and this peer stops reading as long as the application goes on taking messages;
         once it takes none for 0.3 s, what comes beyond twice the queue is dropped, the newest first.
+
+        `durable`: a name under which it outlives this process: messages of persistent publishers wait for
+        it, and each is accepted once: by asking for the next, or only by `await message.accept()` if
+        `auto_accept` is False.
+        `on_missed` is called with a `Missed` for late messages, gaps, and each `silence` seconds without any.
         """
         shell = self._running()
         policy = _overflow(overflow)
         check_pattern(pattern)
-        subscription_id = shell.node.subscribe(pattern, time.monotonic())
-        host = SubscriptionHost(self._subscriptions, shell)
-        try:
-            subscription = Subscription(host, subscription_id, pattern, queue_max, policy, callback)
-        except UsageError:
-            shell.node.unsubscribe(subscription_id, time.monotonic())
-            raise
-        self._subscriptions[subscription_id] = subscription
+        host = PeerHost(self._subscriptions, shell)
+        if durable is not None:
+            if on_missed is not None or silence is not None:
+                raise UsageError(f"on_missed with durable = {durable!r}: nothing is missed there; it waits")
+            persistence = self._persistent(f"durable = {durable!r}")
+            subscription: Subscription = persistence.subscription(
+                host, pattern, queue_max, callback, durable, auto_accept
+            )
+            number = subscription.id
+        else:
+            number = shell.node.subscribe(pattern, time.monotonic())
+            try:
+                subscription = make_subscription(
+                    host, number, pattern, queue_max, policy, callback, on_missed, silence
+                )
+            except UsageError:
+                shell.node.unsubscribe(number, time.monotonic())
+                raise
+        self._subscriptions[number] = subscription
         shell.turn()
         return subscription
+
+    async def forget_durable(self, name: str) -> None:
+        """End a durable subscription for good: publishers keep nothing for it any more."""
+        self._running()
+        await self._persistent(f"durable = {name!r}").forget_durable(name)
 
     def subscribers(self, topic: str) -> tuple[str, ...]:
         """The peers that want a topic and can be reached now, this one included."""
@@ -316,14 +359,10 @@ class Peer:
         self._shell.gate.check()
         return self._shell
 
-    def _look_at_identity(self) -> None:
-        """Take a renewed certificate or a new revocation list from disk, now and then."""
-        if self._shell is None or self.identity is None or self._shell.gate.shut:
-            return
-        if self.identity.look():
-            self._shell.node.trust_changed(time.monotonic())
-            self._shell.turn()
-        self._looking = asyncio.get_running_loop().call_later(LOOK_INTERVAL_S, self._look_at_identity)
+    def _persistent(self, what: str) -> Persistence:
+        if self._persistence is None:
+            raise UsageError(f"{what}: peer {self.name} has no store; give it one with store_dir=DIRECTORY")
+        return self._persistence
 
     def _deliver(self, action: Deliver) -> None:
         for subscription_id in action.subscriptions:
@@ -345,41 +384,6 @@ class Peer:
                     self._running()
         except TimeoutError:
             raise TimeoutError(f"waited {timeout} s for {awaited()}") from None
-
-    def _make_beacon(self, node: Node) -> Beacon:
-        def found(peer: str, addresses: list[str]) -> None:
-            if self._shell is not None and peer not in node.links.by_peer:
-                node.found(addresses, time.monotonic())
-                self._shell.turn()
-
-        return Beacon(
-            self._beacon_group,
-            name=str(self.name) if self.identity is None else f"peer-{node.identity.instance:x}",
-            instance=node.identity.instance,
-            addresses=lambda: self._advertise or advertisable(self.addresses),
-            on_found=found,
-            unicast=self._beacon_unicast,
-        )
-
-
-class Client(Peer):
-    """A light client: the API of a peer without routing duties.
-
-    It attaches to one of the `join` addresses, and moves to another (of those, or of peers it heard of)
-    when that peer is gone.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        join: str | Sequence[str],
-        config: Config | None = None,
-        identity: str | Path | None = None,
-        open: bool = False,  # noqa: A002 - as for Peer
-    ) -> None:
-        config = (config or Config()).replace(role=Role.CLIENT)
-        super().__init__(name, join=join, config=config, identity=identity, open=open)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -41,6 +41,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """`host:port` of peers that get beacons too, for networks without multicast."""
     log_dir: str | None = None
     """Where records are written; None: nowhere."""
+    store_dir: str | None = None
+    """Where the store for persistent publishers and durable subscriptions is; None: there is none."""
     identity: str | None = None
     """Directory or file of the peer's certificate and key, for a secured mesh."""
     open: bool = False

@@ -6,6 +6,7 @@ After any input there is one way out, `turn()`: take the actions, send, re-arm t
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from anabranch.overlay.actions import (
     CloseLink,
@@ -74,6 +75,10 @@ class Shell:
         self.assurances = Assurances(node, subscriptions, self.turn)
         self._perform.update(self.assurances.handlers())
         node.recording = on_write is not None
+
+    def perform_too(self, handlers: Mapping[type, Callable[[Any], None]]) -> None:
+        """Who carries out further kinds of actions."""
+        self._perform.update(handlers)
 
     def listen(self, addresses: Sequence[Address]) -> list[str]:
         """Bind; the real addresses."""

@@ -76,7 +76,8 @@ class Subscription:
         self.dropped = 0
         """Messages that this subscription's overflow policy dropped."""
         self._host = host
-        self._id = subscription_id
+        self.id = subscription_id
+        """Its number at its peer."""
         self._queue_max = queue_max
         self._alert_at = queue_max // 2 if overflow is Overflow.BLOCK else queue_max
         self._overflow = overflow
@@ -160,7 +161,7 @@ class Subscription:
         if self._closed:
             return
         self._closed = True
-        self._host.forget_subscription(self._id)
+        self._host.forget_subscription(self.id)
         if self._blocked_at:
             self._blocked_at = 0.0
             self._host.resume_reading()

@@ -10,14 +10,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from anabranch.overlay.config import Config
+    from anabranch.overlay.config import Config, TopicRule
     from anabranch.overlay.errors import AnabranchError, ClosedError, LimitError, StoreError, UsageError
+    from anabranch.overlay.missing import Missed
     from anabranch.overlay.profiles import Profile
     from anabranch.overlay.qos import Guarantee, Overflow, Variant
     from anabranch.transport.assured import AssuredPublisher
+    from anabranch.transport.client import Client
     from anabranch.transport.confirmations import Outcome, Receipt
+    from anabranch.transport.durable import DurableMessage, DurableSubscription
     from anabranch.transport.message import Message
-    from anabranch.transport.peer import Client, Peer
+    from anabranch.transport.peer import Peer
     from anabranch.transport.profiles import load_profile
     from anabranch.transport.publisher import Publisher
     from anabranch.transport.subscription import Subscription
@@ -27,12 +30,15 @@ __version__ = "0.1.0"
 _HOMES = {
     "AnabranchError": "anabranch.overlay.errors",
     "AssuredPublisher": "anabranch.transport.assured",
-    "Client": "anabranch.transport.peer",
+    "Client": "anabranch.transport.client",
     "ClosedError": "anabranch.overlay.errors",
     "Config": "anabranch.overlay.config",
+    "DurableMessage": "anabranch.transport.durable",
+    "DurableSubscription": "anabranch.transport.durable",
     "Guarantee": "anabranch.overlay.qos",
     "LimitError": "anabranch.overlay.errors",
     "Message": "anabranch.transport.message",
+    "Missed": "anabranch.overlay.missing",
     "Outcome": "anabranch.transport.confirmations",
     "Overflow": "anabranch.overlay.qos",
     "Peer": "anabranch.transport.peer",
@@ -41,6 +47,7 @@ _HOMES = {
     "Receipt": "anabranch.transport.confirmations",
     "StoreError": "anabranch.overlay.errors",
     "Subscription": "anabranch.transport.subscription",
+    "TopicRule": "anabranch.overlay.config",
     "UsageError": "anabranch.overlay.errors",
     "Variant": "anabranch.overlay.qos",
     "load_profile": "anabranch.transport.profiles",
@@ -52,9 +59,12 @@ __all__ = [
     "Client",
     "ClosedError",
     "Config",
+    "DurableMessage",
+    "DurableSubscription",
     "Guarantee",
     "LimitError",
     "Message",
+    "Missed",
     "Outcome",
     "Overflow",
     "Peer",
@@ -63,6 +73,7 @@ __all__ = [
     "Receipt",
     "StoreError",
     "Subscription",
+    "TopicRule",
     "UsageError",
     "Variant",
     "load_profile",

@@ -1,13 +1,17 @@
-"""Publishers with a guarantee for blocking programs; made by `blocking.Peer.publisher`."""
+"""Publishers with a guarantee and durable subscriptions for blocking programs; made by `blocking.Peer`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from anabranch._crossing import LoopThread
-from anabranch._ends import Publisher
+from anabranch._crossing import Intake, LoopThread
+from anabranch._ends import Publisher, Subscription
+from anabranch.overlay.errors import ClosedError
 from anabranch.transport.assured import AssuredPublisher as AsyncPublisher
 from anabranch.transport.confirmations import Outcome
 from anabranch.transport.confirmations import Receipt as AsyncReceipt
+from anabranch.transport.durable import DurableMessage
+from anabranch.transport.message import Message
+from anabranch.transport.subscription import Subscription as AsyncSubscription
 
 
 class Receipt:
@@ -49,6 +53,35 @@ class AssuredPublisher(Publisher):
     def confirmed(self, timeout: float | None = None) -> Outcome:
         """Wait until everything put so far is settled; after `timeout` seconds, how it stands."""
         return self._thread.call(self._inner.confirmed(timeout))
+
+
+class DurableSubscription(Subscription):
+    """A subscription under a name that outlives its process. Made by `Peer.subscribe(..., durable=NAME)`."""
+
+    def __init__(self, thread: LoopThread, inner: AsyncSubscription) -> None:
+        def close() -> None:
+            if not thread.refusal:
+                thread.run(inner.close)
+
+        super().__init__(inner, Intake(thread, inner), close, has_callback=False)
+        self._thread = thread
+
+    def receive(self, timeout: float | None = None) -> Message:
+        """Accept the message before, then wait for the next one; TimeoutError after `timeout` seconds."""
+        return self._thread.call(self._inner.receive(timeout))
+
+    def accept(self, message: Message) -> None:
+        """Accept a message and all earlier ones of its publisher; on return that is on the disk."""
+        assert isinstance(message, DurableMessage)
+        self._thread.call(message.accept())
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages as they come, until it is closed. Each step accepts the message before it."""
+        while True:
+            try:
+                yield self.receive()
+            except ClosedError:
+                return
 
 
 class _NoHandover:

@@ -14,7 +14,7 @@ from typing import Self
 
 import structlog
 
-from anabranch._assured import AssuredPublisher, Receipt
+from anabranch._assured import AssuredPublisher, DurableSubscription, Receipt
 from anabranch._crossing import Handover, Intake, LoopThread
 from anabranch._ends import Publisher, Subscription, messages_of
 from anabranch.overlay.config import Config
@@ -24,14 +24,24 @@ from anabranch.overlay.profiles import Profile
 from anabranch.overlay.qos import Guarantee, Overflow
 from anabranch.transport import peer as asynchronous
 from anabranch.transport.assured import AssuredPublisher as AsyncAssured
+from anabranch.transport.client import Client as AsyncClient
 from anabranch.transport.message import Message
 from anabranch.transport.subscription import QUEUE_MAX
 from anabranch.transport.subscription import Subscription as AsyncSubscription
+from anabranch.transport.watched import OnMissed
 
 CALLBACK_DEADLINE_S = 2.0
 """How long `close` waits for a callback that is running."""
 
-__all__ = ["AssuredPublisher", "Client", "Peer", "Publisher", "Receipt", "Subscription"]
+__all__ = [
+    "AssuredPublisher",
+    "Client",
+    "DurableSubscription",
+    "Peer",
+    "Publisher",
+    "Receipt",
+    "Subscription",
+]
 
 log = structlog.get_logger("anabranch")
 
@@ -56,6 +66,7 @@ class Peer:
         beacon: str | None = None,
         beacon_unicast: Sequence[str] = (),
         log_dir: str | Path | None = None,
+        store_dir: str | Path | None = None,
         profile: str | Path | Profile | None = None,
         identity: str | Path | None = None,
         open: bool = False,  # noqa: A002 - as for anabranch.Peer
@@ -70,6 +81,7 @@ class Peer:
                 beacon=beacon,
                 beacon_unicast=beacon_unicast,
                 log_dir=log_dir,
+                store_dir=store_dir,
                 profile=profile,
                 identity=identity,
                 open=open,
@@ -130,7 +142,8 @@ class Peer:
         deadline: float | None = None,
         availability: float | None = None,
         overflow: str | Overflow = Overflow.BLOCK,
-        guarantee: str | Guarantee = Guarantee.BEST_EFFORT,
+        guarantee: str | Guarantee | None = None,
+        rate_max: float | None = None,
     ) -> Publisher:
         """A publisher of one topic; `Publisher.put` tells what `overflow` means here.
 
@@ -138,7 +151,12 @@ class Peer:
         """
         inner = self._thread.call(
             self._inner.publisher(
-                topic, deadline=deadline, availability=availability, overflow=overflow, guarantee=guarantee
+                topic,
+                deadline=deadline,
+                availability=availability,
+                overflow=overflow,
+                guarantee=guarantee,
+                rate_max=rate_max,
             )
         )
         if isinstance(inner, AsyncAssured):
@@ -180,6 +198,10 @@ class Peer:
         callback: Callable[[Message], None] | None = None,
         queue_max: int = QUEUE_MAX,
         overflow: str | Overflow = Overflow.DROP_OLDEST,
+        durable: str | None = None,
+        auto_accept: bool = True,
+        on_missed: OnMissed | None = None,
+        silence: float | None = None,
     ) -> Subscription:
         """Want every topic that matches (`*` one level, `**` any number).
 
@@ -187,16 +209,32 @@ class Peer:
         it may block, and may call anything here. What it raises is logged and counted (`callback_errors`).
         Without one, iterate. The queue holds `queue_max` messages, then `overflow` decides; up to 4096
         further messages have been handed over to the reading thread.
+
+        `on_missed` is called in the peer's own thread: it must not block, nor call anything here.
+        With `durable` it is a `DurableSubscription`, for one reader, without a callback.
         """
         if inspect.iscoroutinefunction(callback):
             raise UsageError(
                 f"callback {callback!r} is a coroutine function: use a plain one, or anabranch.Peer"
             )
 
+        if durable is not None and callback is not None:
+            raise UsageError(f"durable = {durable!r} with a callback: read from the subscription instead")
+
         def subscribe() -> AsyncSubscription:
-            return self._inner.subscribe(pattern, queue_max=queue_max, overflow=overflow)
+            return self._inner.subscribe(
+                pattern,
+                queue_max=queue_max,
+                overflow=overflow,
+                durable=durable,
+                auto_accept=auto_accept,
+                on_missed=on_missed,
+                silence=silence,
+            )
 
         inner = self._thread.run(subscribe)
+        if durable is not None:
+            return DurableSubscription(self._thread, inner)
         intake = Intake(self._thread, inner)
         self._intakes.add(intake)
         caller: threading.Thread | None = None
@@ -220,6 +258,10 @@ class Peer:
             self._callers.add(caller)
             caller.start()
         return subscription
+
+    def forget_durable(self, name: str) -> None:
+        """End a durable subscription for good: publishers keep nothing for it any more."""
+        self._thread.call(self._inner.forget_durable(name))
 
     def subscribers(self, topic: str) -> tuple[str, ...]:
         """The peers that want a topic and can be reached now, this one included."""
@@ -308,10 +350,12 @@ class Client(Peer):
         *,
         join: str | Sequence[str],
         config: Config | None = None,
+        store_dir: str | Path | None = None,
         identity: str | Path | None = None,
         open: bool = False,  # noqa: A002 - as for anabranch.Peer
     ) -> None:
-        self._prepare(asynchronous.Client(name, join=join, config=config, identity=identity, open=open))
+        inner = AsyncClient(name, join=join, config=config, store_dir=store_dir, identity=identity, open=open)
+        self._prepare(inner)
 
 
 def _join(caller: threading.Thread) -> None:

@@ -23,6 +23,11 @@ EXPECTED: dict[str, list[str]] = {
         r"within five seconds: in time after \d+\.\d+ ms",
         r"within a microsecond: late after \d+\.\d+ ms",
     ],
+    "acknowledged": [
+        r"order 0: complete=True \('archive', 'billing'\) {}",
+        r"order 1: complete=False \('billing',\) {'archive': 'busy'}",
+    ],
+    "persistent": ["0: {'id': 0}", "1: {'id': 1}", "2: {'id': 2}"],
     "hello": ["alice says {'text': 'hello'} on greetings/world"],
     "inspect_mesh": [
         r"first \(adaptive\)",

@@ -66,6 +66,18 @@ def test_the_only_way_on_may_lead_back() -> None:
     assert numbers(inbox) == list(range(600))
 
 
+def test_a_repair_turns_back_no_more_often_than_its_peers_accept() -> None:
+    """Both ways to c die at once, and a and b hope for each other's until they are told. What went from a to
+    b, back to a and to b again ends there, counted as lost and not as broken."""
+    sim = mesh({"ab": 0.01, "bc": 0.01, "ac": 0.06})
+    sim.at(sim.now + 5, lambda: sim.change("b", "c", blackhole=True))
+    sim.at(sim.now + 5, lambda: sim.change("a", "c", blackhole=True))
+    flow(sim, 6, sink="c")
+    counters = sim.counters()
+    assert counters["rerouted"] > 0
+    assert counters.get("dropped.malformed", 0) == 0
+
+
 def test_without_another_way_the_loss_is_counted_and_the_order_kept() -> None:
     sim = mesh({"ab": 0.01, "bd": 0.01})
     sim.at(sim.now + 5, lambda: sim.change("b", "d", blackhole=True))

@@ -146,20 +146,22 @@ def test_options_beat_variables_beat_the_file(monkeypatch: pytest.MonkeyPatch, t
         return 7
 
     nothing: dict[str, object] = dict.fromkeys(
-        (
+        [
             "listen",
             "advertise",
             "beacon",
             "beacon_unicast",
             "log_dir",
+            "store_dir",
             "identity",
             "open",
             "preset",
             "log_format",
-        )
+            "log_level",
+        ]
     )
     with pytest.raises(RuntimeError) as ended:
-        command(extra=3, file=file, name="o", join=[], set=["links_max=3"], log_level=None, **nothing)
+        command(extra=3, file=file, name="o", join=[], set=["links_max=3"], **nothing)
     assert ended.value.exit_code == 7  # type: ignore[attr-defined]
     ((settings, extra),) = seen
     assert extra == 3

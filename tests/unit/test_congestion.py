@@ -52,6 +52,22 @@ def test_a_notice_travels_back_peer_by_peer() -> None:
     assert driver.node.counters["congestion_notices"] == 2
 
 
+def test_a_bundle_that_a_repair_turned_round_is_told_about_on_the_short_way_back() -> None:
+    """Whom it passed twice would refuse the notice as going in circles."""
+    driver, links = relay()
+    driver.node.link_backlog(links["d"], 0.05)
+    driver.bundle(links["c"], tail("p", "b", "me", "c", deliver=False, to=[("d", below(True))]), [run(1)])
+    assert notices(driver, links["b"]) == [Congestion("me", "d", 50_000, ["p"])]
+    assert notices(driver, links["c"]) == []
+    driver.take(object)
+    driver.bundle(links["b"], tail("p", "c", "p", "b", deliver=False, to=[("d", below(True))]), [run(1)])
+    assert notices(driver, links["b"]) == [Congestion("me", "d", 50_000, ["p"])]
+    congestion = driver.node._parts.congestion
+    assert not congestion.any_known
+    driver.bundle(links["c"], tail("me", "c", deliver=False, to=[("d", below(True))]), [run(1)])
+    assert congestion.pause_until((("me", "d"),), urgent=False) > driver.now, "it is one of our own"
+
+
 @pytest.mark.parametrize(
     ("pause_us", "pause_s"),
     [

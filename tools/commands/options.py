@@ -52,6 +52,12 @@ _OPTIONS: dict[str, Any] = {
         Path | None,
         typer.Option("--log-dir", metavar="DIR", help="Write probe, link, route and delivery records."),
     ],
+    "store_dir": Annotated[
+        Path | None,
+        typer.Option(
+            "--store-dir", metavar="DIR", help="Store for persistent publishers and durable subscriptions."
+        ),
+    ],
     "identity": Annotated[
         Path | None,
         typer.Option("--identity", metavar="PATH", help="Certificate and key; see `anabranch keys issue`."),

@@ -13,15 +13,18 @@ import typer
 
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.patterns import check_topic
+from anabranch.overlay.qos import Guarantee
 from anabranch.tools.commands.options import checked_number, with_settings
 from anabranch.tools.commands.printing import stdin_lines
 from anabranch.tools.commands.running import (
     CommandError,
+    check_store,
     make_endpoint,
     place_of,
     run_to_end,
     unfinished,
 )
+from anabranch.transport.assured import AssuredPublisher, guarantee_of
 from anabranch.transport.peer import Peer
 from anabranch.transport.settings import Settings
 
@@ -41,6 +44,8 @@ class _Order(msgspec.Struct, kw_only=True):
     wait: int
     timeout: float
     as_json: bool
+    guarantee: Guarantee
+    confirm: float
 
 
 @with_settings()
@@ -67,16 +72,26 @@ def pub(
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds to wait for them, and for a peer.")
     ] = 5.0,
+    guarantee: Annotated[
+        str, typer.Option("--guarantee", help="best_effort, acknowledged or persistent.")
+    ] = Guarantee.BEST_EFFORT.value,
+    confirm: Annotated[
+        float, typer.Option("--confirm", help="Seconds to wait for confirmations, with a guarantee.")
+    ] = 10.0,
 ) -> int:
     """Publish to a topic, and tell how many messages went out, and to whom.
 
     A light client of the peer at --join (tcp://127.0.0.1:7400 by default), or a peer itself with --listen.
-    When nobody wants the topic, or something was dropped, it says so and ends with code 1.
+    When nobody wants the topic, or something was dropped or not confirmed, it says so and ends with code 1.
+    Unconfirmed messages of a persistent publisher stay in its store: that is told, and no failure.
     """
     if size is not None and payload is not None:
         raise UsageError(f"payload {payload!r} and --size {size}: give one of them")
     if payload in (None, "-") and size is None and sys.stdin is None:
         raise UsageError("no payload, and stdin is closed: give a payload, or lines on stdin")
+    promise = guarantee_of(guarantee)
+    if promise is Guarantee.PERSISTENT:
+        check_store(settings, "--guarantee persistent")
     order = _Order(
         topic=check_topic(topic),
         payload=None if payload in (None, "-") else os.fsencode(payload),
@@ -86,6 +101,8 @@ def pub(
         wait=checked_number("--wait", wait, 0, 1_000_000),
         timeout=checked_number("--timeout", timeout, 0.0, 1e9),
         as_json=as_json,
+        guarantee=promise,
+        confirm=checked_number("--confirm", confirm, 0.0, 1e9),
     )
     if as_json and order.payload is not None:
         _value(order.payload, "payload")
@@ -98,7 +115,8 @@ async def _publish(endpoint: Peer, order: _Order, settings: Settings) -> int:
     messages = 0
     async with endpoint as peer:
         subscribers = await _find_subscribers(peer, order, settings)
-        publisher = await peer.publisher(order.topic)
+        publisher = await peer.publisher(order.topic, guarantee=order.guarantee)
+        missing: dict[str, str] = {}
         loop = asyncio.get_running_loop()
         started = loop.time()
         async for payload in _payloads(order, settings.config.payload_max_bytes):
@@ -106,6 +124,9 @@ async def _publish(endpoint: Peer, order: _Order, settings: Settings) -> int:
             messages += 1
             if order.rate:
                 await asyncio.sleep(max(0.0, started + messages / order.rate - loop.time()))
+        if isinstance(publisher, AssuredPublisher):
+            subscribers = sorted({*subscribers, *publisher.receivers})
+            missing = (await publisher.confirmed(order.confirm)).missing
         subscribers = sorted({*subscribers, *peer.subscribers(order.topic)})
     counters = peer.counters
     outcome = {
@@ -114,10 +135,14 @@ async def _publish(endpoint: Peer, order: _Order, settings: Settings) -> int:
         "subscribers": subscribers,
         "unwanted": counters["published_unwanted"],
         "dropped": sum(counters[f"dropped.{reason}"] for reason in _LOSSES),
+        "guarantee": order.guarantee.value,
+        "missing": missing,
         "seconds": round(time.monotonic() - begun, 3),
     }
     _tell(outcome, order.as_json)
-    return 1 if outcome["unwanted"] or outcome["dropped"] else 0
+    if order.guarantee is Guarantee.BEST_EFFORT:
+        return 1 if outcome["unwanted"] or outcome["dropped"] else 0
+    return 1 if outcome["unwanted"] or (missing and order.guarantee is Guarantee.ACKNOWLEDGED) else 0
 
 
 async def _find_subscribers(peer: Peer, order: _Order, settings: Settings) -> list[str]:
@@ -188,7 +213,12 @@ def _tell(outcome: dict[str, object], as_json: bool) -> None:
     sys.stdout.write(f"published {messages} to {topic!r} for {who}\n")
     if outcome["unwanted"]:
         sys.stderr.write(f"{outcome['unwanted']} of them when nobody wanted them\n")
-    if outcome["dropped"]:
+    if outcome["missing"]:
+        missing: dict[str, str] = outcome["missing"]  # type: ignore[assignment]
+        kept = "; they are kept in the store" if outcome["guarantee"] == Guarantee.PERSISTENT else ""
+        named = ", ".join(f"{peer} ({reason})" for peer, reason in missing.items())
+        sys.stderr.write(f"not all was confirmed by {named}{kept}\n")
+    elif outcome["dropped"] and outcome["guarantee"] == Guarantee.BEST_EFFORT:
         sys.stderr.write(
             f"{outcome['dropped']} were dropped on the way out: the links had no room, or broke\n"
         )

@@ -70,6 +70,12 @@ def make_observer(settings: Settings) -> Peer:
     )
 
 
+def check_store(settings: Settings, option: str) -> None:
+    """UsageError unless there is a store, under a name that is the same the next time."""
+    if not settings.store_dir or not settings.name:
+        raise UsageError(f"{option}: needs --store-dir DIR and --name NAME, by which it is found again")
+
+
 def place_of(settings: Settings) -> str:
     """Where a client looks for its peer, for people."""
     if settings.join or not settings.beacon:
@@ -96,6 +102,7 @@ def _make(
         beacon=settings.beacon or None,
         beacon_unicast=settings.beacon_unicast,
         log_dir=settings.log_dir,
+        store_dir=settings.store_dir,
         identity=settings.identity,
         open=settings.open,
     )

@@ -14,7 +14,8 @@ from anabranch.overlay.patterns import check_pattern, matches
 from anabranch.overlay.qos import Overflow
 from anabranch.tools.commands.options import checked_number, with_settings
 from anabranch.tools.commands.printing import Printer
-from anabranch.tools.commands.running import make_endpoint, place_of, run_to_end, unfinished
+from anabranch.tools.commands.running import check_store, make_endpoint, place_of, run_to_end, unfinished
+from anabranch.transport.durable import DurableMessage
 from anabranch.transport.message import Message
 from anabranch.transport.peer import Peer
 from anabranch.transport.settings import Settings
@@ -38,10 +39,15 @@ def sub(
     overflow: Annotated[
         str, typer.Option("--overflow", help="When output is too slow: drop_oldest, drop_newest or block.")
     ] = Overflow.DROP_OLDEST.value,
+    durable: Annotated[
+        str | None,
+        typer.Option("--durable", metavar="NAME", help="Go on where the last run of this name ended."),
+    ] = None,
 ) -> int:
     """Print messages as they come: topic, tab, payload. Bytes that are no text are shown in base64.
 
     A light client of the peer at --join (tcp://127.0.0.1:7400 by default), or a peer itself with --listen.
+    With --durable, messages of persistent publishers wait while this does not run; each is printed once.
     With --timeout the exit code is 1 if fewer than --count messages came, or none at all without it.
     """
     for pattern in patterns:
@@ -50,10 +56,15 @@ def sub(
         raise UsageError("--json and --raw: give one of them")
     if overflow not in list(Overflow):
         raise UsageError(f"--overflow {overflow!r}: one of {', '.join(Overflow)}")
+    if durable is not None:
+        if len(patterns) > 1:
+            raise UsageError(f"--durable {durable!r} with {len(patterns)} patterns: one at a time")
+        check_store(settings, "--durable")
     checked_number("--count", count, 1, 10**12)
     checked_number("--timeout", timeout, 0.0, 1e9)
     show = as_json_line if as_json else raw_line if raw else text_line
-    reading = _Reading(make_endpoint(settings, "sub"), list(dict.fromkeys(patterns)), show, count, overflow)
+    endpoint = make_endpoint(settings, "sub")
+    reading = _Reading(endpoint, list(dict.fromkeys(patterns)), show, count, overflow, durable)
     work = reading.run(timeout, place_of(settings) if not settings.listen else "")
     return run_to_end(work, when_stopped=unfinished if count else lambda _: 0)
 
@@ -68,19 +79,24 @@ class _Reading:
         show: Callable[[Message], bytes],
         count: int | None,
         overflow: str,
+        durable: str | None,
     ) -> None:
         self._endpoint = endpoint
         self._patterns = patterns
         self._show = show
         self._wanted = count
         self._overflow = overflow
+        self._durable = durable
         self._taken = 0
         self._is_over = False
 
     async def run(self, timeout: float | None, place: str) -> int:
         """Until the count is reached, the time is over, or nobody reads the output; the exit code."""
         async with self._endpoint as peer, Printer() as printer:
-            subscriptions = [peer.subscribe(pattern, overflow=self._overflow) for pattern in self._patterns]
+            subscriptions = [
+                peer.subscribe(pattern, overflow=self._overflow, durable=self._durable)
+                for pattern in self._patterns
+            ]
             log.info("subscribed", peer=str(peer.name), patterns=self._patterns)
             tasks = [asyncio.create_task(self._print(each, printer)) for each in subscriptions]
             warning = asyncio.create_task(_warn_if_alone(peer, place))
@@ -110,6 +126,9 @@ class _Reading:
                 await printer.write(self._show(message))
             except BrokenPipeError:
                 self._is_over = True
+            else:
+                if self._is_over and isinstance(message, DurableMessage):
+                    await message.accept()  # the next step of the loop would do it
             if self._is_over:
                 return
 
