@@ -102,8 +102,11 @@ class Choosing:
         gain = cost - best_cost
         if best == path or gain < SWITCH_LEAST_S:
             return path, ""
-        if self._variant.has_budgets and _is_violated(graph, current, demand, cost):
-            return best, "budget"
+        if self._variant.has_budgets:
+            if self._is_in_trouble(best, BEST_EFFORT, False):
+                return path, ""  # its delay is news of the past
+            if _is_violated(graph, current, demand, cost):
+                return best, "budget"
         if may_improve and gain >= self._threshold * cost:
             return best, "faster"
         return path, ""

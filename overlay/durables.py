@@ -60,7 +60,7 @@ class Durables:
     def __init__(self) -> None:
         self.version = 0
         self.own: dict[str, OwnDurable] = {}
-        self.plain: frozenset[str] = frozenset()
+        self.plain: frozenset[str | tuple[str, str]] = frozenset()
         """Patterns of our application's other subscriptions."""
         self._others: dict[str, dict[str, DurableEntry]] = {}
 
@@ -94,6 +94,12 @@ class Durables:
     def of_peer(self, peer: str) -> Mapping[str, DurableEntry]:
         """What another peer told."""
         return self._others.get(peer, {})
+
+    def everyone(self) -> list[tuple[tuple[str, str], DurableEntry]]:
+        """All durable subscriptions that other peers told of, the forgotten ones too, by (peer, name)."""
+        return [
+            ((peer, name), entry) for peer, named in self._others.items() for name, entry in named.items()
+        ]
 
     def wanting(self, topic: str) -> dict[tuple[str, str], DurableEntry]:
         """Durable subscriptions of other peers that match a topic, by (peer, name)."""

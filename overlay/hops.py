@@ -10,6 +10,7 @@ from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import encode_ack
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
+from anabranch.overlay.errors import DropReason
 from anabranch.overlay.headers import Flag
 from anabranch.overlay.links import Link
 from anabranch.overlay.sessions import Sessions, TimerKey
@@ -123,4 +124,6 @@ class Hops:
             if bundle.resent <= RESENDS_MAX:
                 again.append(SendBundle(link.id, bundle))
                 self._counters.add("resent")
+            else:
+                self._counters.drop(DropReason.UNRECOVERED, bundle.messages or 1)
         return again

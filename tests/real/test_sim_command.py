@@ -115,7 +115,11 @@ def test_harmony_s_failures_order_the_variants_as_the_paper_does(tmp_path: Path,
         assert found["bp+qos"]["loss"] > found["adaptive"]["loss"] > 0
     assert found["adaptive"]["data_bytes"] < 1.1 * found["bp+qos"]["data_bytes"]
     assert found["bp+qos+mp"]["data_bytes"] > 1.8 * found["bp+qos"]["data_bytes"]
-    assert {"loss", "late_share", "latency_ms"} <= set(found["dp"]["pairs"]["s5.t1"])
+    wanted = {"loss", "late_share", "latency_ms", "data_bytes", "control_bytes_per_s", "switches"}
+    assert wanted | {"reroute_s", "pairs"} <= set(found["adaptive"])
+    assert wanted <= set(found["dp"]["pairs"]["s5.t1"])
+    assert {"p50", "p99", "p999"} <= set(found["adaptive"]["latency_ms"])
+    assert {"p50", "p99"} <= set(found["adaptive"]["reroute_s"])
     assert 0 < found["adaptive"]["control_bytes_per_s"] < 7800
 
 

@@ -71,6 +71,18 @@ def test_a_violated_budget_does_not_wait_for_the_search_interval() -> None:
         assert paths_of(world, URGENT) == [expected], variant
 
 
+def test_a_working_path_is_not_left_for_one_that_just_fell_silent() -> None:
+    """Its delay looks good, because nothing comes any more that could say otherwise."""
+    for variant, expected in (("bp", "abd"), ("bp+qos", "acd"), ("adaptive", "acd")):
+        world = world_of(variant, {("a", "c"): 15, ("c", "d"): 15})
+        assert paths_of(world, URGENT) == ["acd"]
+        world.routes.set_quiet(frozenset("b"))
+        world.draw(DIAMOND | {("a", "b"): 1})
+        assert paths_of(world, URGENT)[0] == expected, variant
+        world.routes.set_quiet(frozenset())
+        assert paths_of(world, URGENT) == ["abd"], "it speaks again"
+
+
 def test_a_violated_budget_without_anything_better_changes_nothing() -> None:
     world = world_of("bp+qos", {("a", "b"): 10, ("b", "d"): 10})
     paths_of(world, URGENT)

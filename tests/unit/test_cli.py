@@ -153,6 +153,7 @@ def test_options_beat_variables_beat_the_file(monkeypatch: pytest.MonkeyPatch, t
             "beacon_unicast",
             "log_dir",
             "store_dir",
+            "profile",
             "identity",
             "open",
             "preset",

@@ -1,6 +1,7 @@
 """Profiles of links: how they change what paths are worth, and which are taken."""
 
 import itertools
+import random
 from pathlib import Path
 
 import msgspec
@@ -13,9 +14,13 @@ from anabranch.overlay.config import Config
 from anabranch.overlay.disjoint import joint_availability
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.headers import LinkEntry
+from anabranch.overlay.identifiers import PeerId
+from anabranch.overlay.node import Node
 from anabranch.overlay.profiles import Beliefs, FateGroup, LinkShare, Profile
 from anabranch.overlay.qos import Demand, Variant
 from anabranch.overlay.topology import Topology
+from anabranch.security.signing import NullSigner, NullVerifier
+from anabranch.transport.peer import Peer
 from anabranch.transport.profiles import load_profile, save_profile
 
 LINKS = (
@@ -151,3 +156,43 @@ def test_a_signature_covers_all_but_itself() -> None:
     moved = msgspec.structs.replace(PROFILE, groups=[])
     assert PROFILE.signed_bytes() != moved.signed_bytes()
     assert PROFILE.signed_bytes() == msgspec.structs.replace(PROFILE, signature=b"x").signed_bytes()
+
+
+class _Signer(NullSigner):
+    credential = b"paper"
+
+    def sign(self, payload: bytes) -> bytes:
+        return b"by me: " + payload
+
+
+class _Verifier(NullVerifier):
+    is_open = False
+
+    def learn(self, origin: str, credential: bytes) -> bool:
+        return (origin, credential) == ("ops", b"paper")
+
+    def verify_lasting(self, origin: str, payload: bytes, signature: bytes) -> bool:
+        return signature == b"by me: " + payload
+
+
+def test_a_secured_mesh_takes_only_what_is_signed() -> None:
+    node = Node(PeerId.parse("s"), Config(), epoch=1, rng=random.Random(1), verifier=_Verifier())
+    signed = PROFILE.signed("ops", _Signer())
+    node.use_profile(signed)
+    changed = msgspec.structs.replace(signed, groups=[])
+    for other in (
+        PROFILE,
+        changed,
+        msgspec.structs.replace(signed, origin="eve"),
+        PROFILE.signed("ops", NullSigner()),
+    ):
+        with pytest.raises(UsageError, match="not signed"):
+            node.use_profile(other)
+
+
+def test_a_peer_reads_its_profile_before_it_opens(tmp_path: Path) -> None:
+    save_profile(PROFILE, tmp_path / "profile.json")
+    Peer("s", profile=tmp_path / "profile.json")
+    Peer("s", profile=PROFILE)
+    with pytest.raises(UsageError, match="nowhere"):
+        Peer("s", profile=str(tmp_path / "nowhere"))

@@ -19,6 +19,7 @@ from anabranch.overlay.records import (
 from anabranch.tools.scenarios import schema
 from anabranch.tools.scenarios.builtin import FIVE_PEERS, five_peers
 from anabranch.tools.scenarios.disturbances import Disturbances
+from anabranch.tools.scenarios.forms import FORMS
 from anabranch.tools.scenarios.layout import Layout
 from anabranch.tools.scenarios.measuring import PairCounts
 from anabranch.tools.scenarios.reading import load_scenario, parse_scenario
@@ -99,7 +100,7 @@ def test_what_a_file_leaves_out_has_its_default() -> None:
 def test_every_key_has_a_form_in_words() -> None:
     tables = [Scenario, *(table for tables in schema.TABLES.values() for table in tables)]
     keys = {key for table in tables for key in table.__struct_fields__} | {"do"}
-    assert keys == set(schema.FORMS)
+    assert keys == set(FORMS)
 
 
 @pytest.mark.parametrize(
@@ -368,7 +369,8 @@ def test_disturbances_of_one_link_add_up_and_end_one_by_one() -> None:
 
 
 def test_a_healthy_flow_loses_nothing_and_takes_the_delay_of_its_link() -> None:
-    (counts,) = run_one(TRIANGLE).measured.pairs.values()
+    measured = run_one(TRIANGLE).measured
+    (counts,) = measured.pairs.values()
     assert (counts.oracle_s, counts.taken_s, counts.direct_s) == pytest.approx((10.0, 10.0, 10.0))
     counts.oracle_s = counts.taken_s = counts.direct_s = 0.0
     assert counts == PairCounts(
@@ -379,6 +381,7 @@ def test_a_healthy_flow_loses_nothing_and_takes_the_delay_of_its_link() -> None:
         timely=1000,
         compared=1000,
         direct=1000,
+        data_bytes=measured.data_bytes,
     )
 
 

@@ -102,6 +102,7 @@ def _make(
         beacon=settings.beacon or None,
         beacon_unicast=settings.beacon_unicast,
         log_dir=settings.log_dir,
+        profile=settings.profile,
         store_dir=settings.store_dir,
         identity=settings.identity,
         open=settings.open,

@@ -15,6 +15,7 @@ from anabranch.overlay.errors import UsageError
 from anabranch.tools.scenarios.builtin import five_peers
 from anabranch.tools.scenarios.checks import check_scenario
 from anabranch.tools.scenarios.narrowing import narrowed, variants_of
+from anabranch.tools.scenarios.plotting import check_plot_place, plot
 from anabranch.tools.scenarios.printing import print_summary
 from anabranch.tools.scenarios.reading import load_scenario
 from anabranch.tools.scenarios.running import make_jobs, run_jobs
@@ -41,6 +42,12 @@ def sim(
         str | None, typer.Option(help="Timing instead of the file's: default, local, lan, wan or harmony.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    plot_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", metavar="OUT", help="Make pictures (SVG) in this directory; needs matplotlib."
+        ),
+    ] = None,
     log_dir: Annotated[
         Path | None, typer.Option(help="Write the peers' records below this directory, by variant and seed.")
     ] = None,
@@ -68,9 +75,14 @@ def sim(
         check=check,
         log_dir=log_dir,
     )
+    if plot_dir is not None:
+        check_plot_place(plot_dir)
     begin = time.perf_counter()
     results = _run(jobs, scenario.name)
     summary = summarize(scenario, results, time.perf_counter() - begin)
+    if plot_dir is not None:
+        for path in plot(scenario, results, plot_dir):
+            sys.stderr.write(f"made {path}\n")
     if as_json:
         sys.stdout.write(json.dumps(summary, indent=2) + "\n")
     else:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.identifiers import PeerId
 from anabranch.overlay.patterns import check_pattern, check_topic
+from anabranch.tools.scenarios.forms import FORMS
 from anabranch.tools.scenarios.layout import Layout
 from anabranch.tools.scenarios.schema import (
-    FORMS,
     PEERS_MAX,
     ConditionKeys,
     Degrade,

@@ -15,7 +15,7 @@ from anabranch.overlay.patterns import matches
 from anabranch.tools.scenarios.schema import Pair, Scenario
 from anabranch.tools.scenarios.timeline import Happening
 from anabranch.tools.scenarios.truth import Truth, reroute_s
-from anabranch.transport.simulator import Published, SimSubscription
+from anabranch.transport.simulator import Carried, Published, SimSubscription
 
 BINS_PER_S = 100_000
 """Latencies are counted in steps of 10 µs, so that runs can be added up."""
@@ -47,6 +47,8 @@ class PairCounts(msgspec.Struct):
     timely: int = 0
     """Delivered, and a path within the deadline existed when they were put."""
     timely_late: int = 0
+    data_bytes: int = 0
+    """Of bundles on their way to this pair, on every hop; those for several receivers count for each."""
     oracle_s: float = 0.0
     """Sum over `compared` messages: how long the quickest path would have taken that there was at their put,
     known only to somebody who sees the whole network and its future."""
@@ -67,6 +69,7 @@ class PairCounts(msgspec.Struct):
         self.possible_lost += other.possible_lost
         self.timely += other.timely
         self.timely_late += other.timely_late
+        self.data_bytes += other.data_bytes
         self.oracle_s += other.oracle_s
         self.taken_s += other.taken_s
         self.compared += other.compared
@@ -116,6 +119,7 @@ def measure(
     control_bytes: int,
     data_bytes: int,
     bundles: int,
+    carried: Carried | None = None,
 ) -> Measured:
     """Sum up a finished run."""
     since = scenario.run.warmup_s
@@ -135,6 +139,8 @@ def measure(
                     pairs.setdefault(key, PairCounts()).add(stream.counts(since, truth))
                     samples.setdefault(key, []).extend(stream.samples(since))
             pairs.setdefault(key, PairCounts())
+    if carried is not None:
+        _share_bytes(pairs, streams, carried)
     suffered = [_suffered(happening, streams) for happening in happenings]
     rerouted = [
         took
@@ -155,6 +161,20 @@ def measure(
     )
 
 
+def _share_bytes(
+    pairs: dict[str, PairCounts], streams: Sequence[tuple[str, "Stream"]], carried: Carried
+) -> None:
+    """What went from a peer to another is shared by the pairs between them, by their messages."""
+    between: dict[tuple[str, str], Counter[str]] = {}
+    for key, stream in streams:
+        counted = between.setdefault((stream.origin, stream.subscriber), Counter())
+        counted[key] += stream.published_count
+    for ends, counted in between.items():
+        total = counted.total()
+        for key, count in counted.items():
+            pairs[key].data_bytes += round(carried[ends] * count / total) if total else 0
+
+
 class Stream:
     """One publisher as one subscription got it: for each message, when it was put and when it arrived."""
 
@@ -171,6 +191,11 @@ class Stream:
                 index = sequence - published.first
                 if isnan(self._arrived[index]):
                     self._arrived[index] = at
+
+    @property
+    def published_count(self) -> int:
+        """Messages put, whoever wanted them."""
+        return len(self._put)
 
     def counts(self, since: float, truth: Truth) -> PairCounts:
         """Totals of the messages put from a time on."""

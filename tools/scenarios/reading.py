@@ -13,7 +13,8 @@ import msgspec
 from anabranch.overlay.errors import UsageError
 from anabranch.tools.scenarios import schema
 from anabranch.tools.scenarios.checks import check_scenario
-from anabranch.tools.scenarios.schema import FORMS, Scenario
+from anabranch.tools.scenarios.forms import FORMS
+from anabranch.tools.scenarios.schema import Scenario
 
 _AT = re.compile(r" - at `\$(?P<path>.*)`$")
 _STEP = re.compile(r"\.(?P<key>\w+)|\[(?P<index>\d+|\.\.\.)\]")

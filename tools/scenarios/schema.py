@@ -274,6 +274,22 @@ class VariantSettings(_Table, frozen=True, kw_only=True):
     config: dict[str, Any] = field(default_factory=dict)
 
 
+class Reference(_Table, frozen=True, kw_only=True):
+    """Numbers of somebody else, to show beside the results; each by variant, as the least and the most."""
+
+    source: str
+    pair: str | None = None
+    """The pair that pictures of a single one show, as in `s5.t1`."""
+    late_ms: Milliseconds | None = None
+    """Above this, messages of that pair count for `late_by_variant`."""
+    loss_by_variant: dict[str, tuple[Share, Share]] = field(default_factory=dict)
+    late_by_variant: dict[str, tuple[Share, Share]] = field(default_factory=dict)
+    control_by_variant: dict[str, tuple[Rate, Rate]] = field(default_factory=dict)
+    """Bytes per second."""
+    data_by_variant: dict[str, tuple[Rate, Rate]] = field(default_factory=dict)
+    """Data traffic in relation to that of `bp+qos`."""
+
+
 class Scenario(_Table, frozen=True, kw_only=True):
     """A whole file."""
 
@@ -292,6 +308,7 @@ class Scenario(_Table, frozen=True, kw_only=True):
     flows: list[Flow] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     random_faults: list[RandomFaults] = field(default_factory=list)
+    reference: Reference | None = None
 
     @property
     def end_s(self) -> float:
@@ -311,70 +328,6 @@ TABLES: dict[str, tuple[type[_Table], ...]] = {
     "flows": (Flow,),
     "events": get_args(Event),
     "random_faults": get_args(RandomFaults),
+    "reference": (Reference,),
 }
 """The structs of each table."""
-
-FORMS = {
-    "about": "a text",
-    "at_s": "a number of seconds, 0 or more",
-    "back": "a table of conditions, as in { delay_ms = 14 }",
-    "between": 'the names of two peers, as in ["p1", "p2"]',
-    "clock_offset_s": "a number of seconds, 0 or more",
-    "config": "a table of settings, as in { probe_interval_s = 0.5 }",
-    "count": f"a whole number from 1 to {PEERS_MAX:,}",
-    "deadline_ms": "a number of milliseconds above 0",
-    "delay_ms": "a number of milliseconds, 0 or more",
-    "direction": 'one of "both", "there", "back"',
-    "do": 'one of "degrade", "fail", "restore", "set", "crash", "restart", "pause", "resume", "leave", '
-    '"partition", "heal"; in [[random_faults]] "degrade", "fail", "crash" or "pause"',
-    "drain_s": "a number of seconds, 0 or more",
-    "duration_s": "a number of seconds above 0",
-    "events": 'tables [[events]], as in { at_s = 20, do = "fail", between = ["p1", "p2"], for_s = 10 }',
-    "every_s": "a number of seconds above 0",
-    "file": "the path of a recorded network",
-    "first_slice": "a whole number, 0 or more",
-    "flows": 'tables [[flows]], as in { peer = "p1", topic = "t", rate_per_s = 100 }',
-    "for_s": "a number of seconds, 0 or more",
-    "groups": 'lists of peers, as in [["p1", "p2"], ["p3"]]',
-    "jitter_ms": "a number of milliseconds, 0 or more",
-    "join": 'a list of peers, as in ["p1", "p2"]',
-    "last_slice": "a whole number, 1 or more",
-    "links": 'tables [[links]], as in { between = ["p1", "p2"], delay_ms = 12 }',
-    "links_per_peer": "a whole number from 1 to 256",
-    "loss": "a share from 0 to 1",
-    "loss_after_loss": "a share of at least 0 and below 1",
-    "measure": '"rtt" or "delay"',
-    "missing": '"hold" or "down"',
-    "mesh": 'one of "links", "full", "random", "join"',
-    "name": "a text",
-    "network": "a table [network], as in { delay_ms = 10 }",
-    "nodes": "a list of names, one for each peer",
-    "patterns": 'a list of topic patterns, as in ["air/*", "grid/**"]',
-    "peer": "the name of a peer",
-    "peers": 'tables [[peers]], as in { name = "p1" }',
-    "preset": 'one of "default", "local", "lan", "wan", "harmony"',
-    "probability": "a share from 0 to 1",
-    "random_faults": 'tables [[random_faults]], as in { do = "fail", every_s = 60, probability = 0.1 }',
-    "rate_bytes_s": "a number of bytes per second above 0",
-    "rate_per_s": "a number of messages per second, above 0 and at most 1,000,000",
-    "reorder": "a share from 0 to 1",
-    "reset": "true or false",
-    "role": '"peer" or "client"',
-    "rounds": "a whole number, 1 or more",
-    "run": "a table [run], as in { duration_s = 60 }",
-    "runs": "a whole number from 1 to 1,000",
-    "seed": "a whole number",
-    "sizes_bytes": "a list of whole numbers of bytes, as in [64, 1024]",
-    "size_bytes": "a whole number of bytes, 0 or more",
-    "slice_s": "a number of seconds above 0",
-    "start_s": "a number of seconds, 0 or more",
-    "stop_s": "a number of seconds, 0 or more",
-    "subscriptions": 'tables [[subscriptions]], as in { peer = "p1", patterns = ["t"] }',
-    "topic": "a topic, as in air/radar/nyc",
-    "trace": 'a table [trace], as in { file = "pings.csv", slice_s = 15 }',
-    "unit": 'one of "s", "cs", "ms", "us"',
-    "variants": 'in [run] a list of names, as in ["dp", "bp"]; otherwise tables [variants.NAME]',
-    "warmup_s": "a number of seconds, 0 or more",
-    "zero": '"missing", or a number of milliseconds',
-}
-"""What each key expects, in words."""

@@ -62,6 +62,7 @@ def simulate(job: Job, on_progress: Callable[[float], None] | None = None) -> Ru
         stage = Stage(job, layout, files.write if files is not None else None)
         sim = stage.sim
         sim.run_until(scenario.run.warmup_s)
+        sim.carried_bytes()
         before = sim.control_bytes(), sim.data_bytes(), sim.bundles_sent()
         for step in range(1, PROGRESS_STEPS + 1):
             sim.run_until(max(sim.now, scenario.end_s * step / PROGRESS_STEPS))
@@ -81,6 +82,7 @@ def simulate(job: Job, on_progress: Callable[[float], None] | None = None) -> Ru
         control_bytes=sim.control_bytes() - before[0],
         data_bytes=sim.data_bytes() - before[1],
         bundles=sim.bundles_sent() - before[2],
+        carried=sim.carried_bytes(),
     )
     return RunResult(job.variant, job.seed, measured, sim.events, sim.trace_hash(), cpu_s, job.size_bytes)
 

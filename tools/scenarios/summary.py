@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from anabranch.tools.scenarios.measuring import BINS_PER_S, PairCounts
 from anabranch.tools.scenarios.schema import Scenario
 from anabranch.tools.scenarios.simulating import RunResult
@@ -25,6 +27,7 @@ def summarize(scenario: Scenario, results: Sequence[RunResult], wall_s: float) -
         "seed": min(result.seed for result in results),
         "runs": len({result.seed for result in results}),
         "simulated_s": scenario.end_s,
+        "reference": None if scenario.reference is None else msgspec.to_builtins(scenario.reference),
         "variants": variants,
         "performance": {
             "events": events,
@@ -44,17 +47,18 @@ def _variant(scenario: Scenario, results: list[RunResult]) -> Summary:
         total.add(counts)
     measured = [result.measured for result in results]
     seconds = sum(each.measured_s for each in measured)
+    control_bytes_per_s = sum(each.control_bytes for each in measured) / seconds
     recovered = [took for each in measured for fault in each.happenings for took in fault.rerouted_s]
     return {
         **_counts(total),
         "bounds": _bounds(total),
         "bundles": sum(each.bundles for each in measured),
         "data_bytes": sum(each.data_bytes for each in measured),
-        "control_bytes_per_s": round(sum(each.control_bytes for each in measured) / seconds, 1),
+        "control_bytes_per_s": round(control_bytes_per_s, 1),
         "traffic": _traffic(scenario, results),
         "reroute_s": _times([took for each in measured for took in each.rerouted_s]),
         "recover_s": _times(recovered),
-        "pairs": {key: _counts(pairs[key]) for key in sorted(pairs)},
+        "pairs": {key: _pair(pairs[key], control_bytes_per_s / len(pairs)) for key in sorted(pairs)},
         "events": [
             {
                 "run_seed": result.seed,
@@ -71,6 +75,15 @@ def _variant(scenario: Scenario, results: list[RunResult]) -> Summary:
             for result in results
             if result.trace_hash
         ],
+    }
+
+
+def _pair(counts: PairCounts, control_bytes_per_s: float) -> Summary:
+    """Control serves all pairs alike: each gets an even share, as in Harmony, section 3.3."""
+    return {
+        **_counts(counts),
+        "data_bytes": counts.data_bytes,
+        "control_bytes_per_s": round(control_bytes_per_s, 1),
     }
 
 

@@ -11,6 +11,7 @@ from anabranch.transport.simulator.ledger import (
     Received,
     SimSubscription,
 )
+from anabranch.transport.simulator.metering import Carried
 from anabranch.transport.simulator.peers import SimPeer
 from anabranch.transport.simulator.simulator import Simulator
 from anabranch.transport.simulator.starting import EPOCH_BASE_US
@@ -18,6 +19,7 @@ from anabranch.transport.simulator.starting import EPOCH_BASE_US
 __all__ = [
     "EPOCH_BASE_US",
     "BrokenPromiseError",
+    "Carried",
     "Conditions",
     "Delivery",
     "Flow",

@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any
 
 from anabranch.overlay.errors import UsageError
+from anabranch.transport.simulator.metering import Meter
 from anabranch.transport.simulator.trace import Trace
 
 GARBAGE_MIN_OBJECTS = 500_000
@@ -29,6 +30,7 @@ class Engine:
         self.events = 0
         """Frames received, timers fired and steps of applications so far."""
         self.trace = Trace()
+        self.meter: Meter | None = None
         self.check_every = check_every
         """Check a peer's invariants after every n-th event; 0 never."""
         self.network_rng = self.rng("network")

@@ -80,6 +80,7 @@ class Shell:
         self.subscriptions: dict[SubscriptionId, SimSubscription] = {}
         self._outlets: dict[tuple[str, Demand], tuple[Outlet, Published]] = {}
         """Its application's publishers, by topic and what they ask for."""
+        self._flows: dict[int, Published] = {}
         self.assured: dict[StreamKey, SimPublisher] = {}
         """Those with a guarantee."""
         self._acknowledged: dict[tuple[str, float], SimPublisher] = {}
@@ -291,11 +292,9 @@ class Shell:
             self._pump(time, wire)
         elif len(queue) > 1 or wire.unread or wire.free_at > time:
             self._pump(time, wire)
+        elif (frames := queue.peek(self.clock(time))) is None:
+            self._held[wire] = None
         else:
-            frames = queue.peek(self.clock(time))
-            if frames is None:
-                self._held[wire] = None
-                return
             queue.advance()
             self._send(wire, frames, time)
 
@@ -309,6 +308,8 @@ class Shell:
             self.data_bytes += size
             self.bundles_sent += 1
             counters["sent.data_bytes"] += size
+            if self._engine.meter is not None:
+                self._engine.meter.note(wire.target.name, head, size)
         else:
             self.control_bytes += size
             counters["sent.control_bytes"] += size

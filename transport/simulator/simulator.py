@@ -3,7 +3,7 @@
 Everything random comes from the seed, so a failing run is named by it and happens again exactly.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from anabranch.overlay.config import Config
 from anabranch.overlay.errors import UsageError
@@ -18,6 +18,7 @@ from anabranch.transport.simulator.connections import Connections
 from anabranch.transport.simulator.engine import Engine
 from anabranch.transport.simulator.flows import Flow
 from anabranch.transport.simulator.ledger import Delivery, Ledger, SimSubscription
+from anabranch.transport.simulator.metering import Carried, Meter
 from anabranch.transport.simulator.peers import SimPeer
 from anabranch.transport.simulator.starting import address_of
 
@@ -175,10 +176,15 @@ class Simulator:
     # Applications
 
     def subscribe(
-        self, name: str, pattern: str, *, callback: Callable[[Delivery], None] | None = None
+        self,
+        name: str,
+        pattern: str,
+        *,
+        where: str | None = None,
+        callback: Callable[[Delivery], None] | None = None,
     ) -> SimSubscription:
         """Subscribe at a peer. The callback may publish; it is called after the peer's turn."""
-        subscription = SimSubscription(name, check_pattern(pattern), self._keep_messages, callback)
+        subscription = SimSubscription(name, check_pattern(pattern), self._keep_messages, callback, where)
         self.peer(name).subscribe(subscription, self.now)
         self.ledger.subscriptions.append(subscription)
         return subscription
@@ -187,9 +193,25 @@ class Simulator:
         """Cancel a subscription; what it got stays in the ledger."""
         self.peer(subscription.peer).unsubscribe(subscription, self.now)
 
-    def publish(self, name: str, topic: str, *payloads: object, deadline_s: float = 0.0) -> None:
+    def publish(
+        self,
+        name: str,
+        topic: str,
+        *payloads: object,
+        deadline_s: float = 0.0,
+        attributes: Mapping[str, object] | None = None,
+        to: str | None = None,
+    ) -> None:
         """Put messages at a peer, all within one turn of its loop."""
-        self.peer(name).publish(topic, payloads, deadline_s, self.now)
+        peer = self.peer(name)
+        if attributes is None and to is None:
+            peer.publish(topic, payloads, deadline_s, self.now)
+        else:
+            peer.select(topic, payloads, Demand(deadline_s), attributes, to, self.now)
+
+    def set_attributes(self, name: str, attributes: Mapping[str, object]) -> None:
+        """Say what a peer's site is; a restarted peer says it again."""
+        self.peer(name).set_attributes(attributes, self.now)
 
     def acknowledge(self, name: str, topic: str, *payloads: object, deadline_s: float = 0.0) -> SimPublisher:
         """Put messages with an acknowledged publisher: the same one each time until its peer crashes."""
@@ -267,6 +289,12 @@ class Simulator:
     def data_bytes(self) -> int:
         """Bytes of bundles that all peers sent, on every hop."""
         return sum(peer.data_bytes for peer in self.peers.values())
+
+    def carried_bytes(self) -> Carried:
+        """Bytes of bundles by (origin, receiver), on every hop, since this was first asked for."""
+        if self._engine.meter is None:
+            self._engine.meter = Meter()
+        return self._engine.meter.carried()
 
     def bundles_sent(self) -> int:
         """Bundles that all peers sent, on every hop. A flow's bundle holds one message."""
