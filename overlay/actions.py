@@ -10,6 +10,7 @@ from anabranch.overlay.identifiers import LinkId, SubscriptionId
 from anabranch.overlay.intakes import Intake
 from anabranch.overlay.qos import Unconfirmed
 from anabranch.overlay.records import LogRecord
+from anabranch.overlay.selections import Selected
 
 
 class SendControl(msgspec.Struct, gc=False):
@@ -47,6 +48,12 @@ class DeliveredRun(msgspec.Struct):
     """Whether it also comes over other paths."""
     repeated: int = 0
     """Messages of its stream that were dropped as repeated since the run before."""
+
+
+class SelectedDelivery(DeliveredRun, kw_only=True):
+    """A run that says whom it is for."""
+
+    selected: Selected
 
 
 class AssuredDelivery(DeliveredRun, kw_only=True):

@@ -6,11 +6,14 @@ Values are normal once they are in here: numbers, texts, booleans, and sets of n
 import difflib
 import math
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from anabranch.overlay.errors import DropReason, PeerError, UsageError
 
 Scalar = bool | int | float | str
 Value = Scalar | frozenset[int | float | str]
+Plain = Scalar | list[int | float | str]
+"""A value as it travels."""
 Row = Mapping[str, Value]
 """The attributes of one publication or one site."""
 Model = Mapping[str, str]
@@ -67,7 +70,7 @@ def check_attributes(attributes: Mapping[str, object], model: Model | None = Non
     return row
 
 
-def sound_attributes(attributes: Mapping[object, object]) -> dict[str, Value]:
+def sound_attributes(attributes: Mapping[str, Any]) -> dict[str, Value]:
     """What another peer sent, in its normal form; PeerError if it cannot be."""
     if len(attributes) > ATTRIBUTES_MAX:
         raise PeerError(DropReason.MALFORMED, "too many attributes")
@@ -94,9 +97,9 @@ def normal(value: object) -> Value | None:
     return None
 
 
-def plain(row: Row) -> dict[str, object]:
+def plain(row: Row) -> dict[str, Plain]:
     """A row as it travels: sets as sorted lists."""
-    return {name: listed(value) if type(value) is frozenset else value for name, value in row.items()}
+    return {name: listed(value) if isinstance(value, frozenset) else value for name, value in row.items()}
 
 
 def listed(elements: Collection[int | float | str]) -> list[int | float | str]:

@@ -105,7 +105,9 @@ class Audiences:
         entries = self._durables.of_peer(peer).values()
         durable = {entry.pattern for entry in entries if entry.is_open and not entry.also_plain}
         patterns = self._matching.interests.patterns_of(peer)
-        return any(pattern not in durable and matches(pattern, stream.topic) for pattern in patterns)
+        return any(
+            each not in durable and matches(each, stream.topic) for each in patterns if isinstance(each, str)
+        )
 
     def _all_durables(self, topic: str) -> dict[tuple[str, str], tuple[str, bool]]:
         """(pattern, whether it is read now) of all durable subscriptions that match, ours included."""

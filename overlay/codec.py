@@ -25,6 +25,7 @@ from anabranch.overlay.headers import (
     Report,
     RolesBody,
     Run,
+    SelectedRun,
     Subtree,
     Tail,
     Want,
@@ -42,8 +43,9 @@ _decoders: dict[type, msgspec.msgpack.Decoder[object]] = {
 _runs_decoder = msgspec.msgpack.Decoder(list[Run])
 _value_decoder = msgspec.msgpack.Decoder()
 _links_decoder = msgspec.msgpack.Decoder(list[LinkEntry])
+_interests_decoder = msgspec.msgpack.Decoder(list[str | tuple[str, str]])
+_selected_decoder = msgspec.msgpack.Decoder(list[SelectedRun])
 _lists_decoder = msgspec.msgpack.Decoder(list[bytes])
-_interests_decoder = msgspec.msgpack.Decoder(list[str])
 _BROKEN = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 _CONTROL_KINDS: dict[Kind, type] = {
     Kind.HELLO: Hello,
@@ -162,7 +164,7 @@ def decode_subtree(raw: msgspec.Raw) -> Subtree:
     return _decode(Subtree, bytes(raw))
 
 
-def encode_runs(runs: list[Run]) -> bytes:
+def encode_runs(runs: Sequence[Run]) -> bytes:
     """A bundle's body."""
     return _encoder.encode(runs)
 
@@ -175,6 +177,16 @@ def decode_runs(frames: Sequence[Frame]) -> list[Run]:
         raise PeerError(DropReason.MALFORMED, f"body: {error}") from None
     if len(frames) == 1 and len(runs) == 1 and not runs[0].large:
         return runs
+    fill_large(runs, frames)
+    return runs
+
+
+def decode_selected(frames: Sequence[Frame]) -> list[SelectedRun]:
+    """The same for a bundle whose runs say whom they are for."""
+    try:
+        runs = _selected_decoder.decode(frames[0])
+    except _BROKEN as error:
+        raise PeerError(DropReason.MALFORMED, f"body: {error}") from None
     fill_large(runs, frames)
     return runs
 
@@ -247,8 +259,8 @@ def decode_links(body: bytes) -> list[LinkEntry]:
         raise PeerError(DropReason.MALFORMED, f"links: {error}") from None
 
 
-def decode_interests(body: bytes) -> list[str]:
-    """The body of an INTERESTS record: patterns."""
+def decode_interests(body: bytes) -> list[str | tuple[str, str]]:
+    """The body of an INTERESTS record: patterns, alone or each with a filter."""
     try:
         return _interests_decoder.decode(body)
     except _BROKEN as error:

@@ -35,6 +35,8 @@ class Commands(GuaranteeCommands):
         self.queue = parts.sessions.queue
         self.publish = parts.publishing.publish
         """Take one publication (`codec.encode_payload` made payload and size); it leaves with a flush."""
+        self.select = parts.selecting.publish
+        """The same for one with attributes or a selection of sites; the stream that has counted it."""
         self.seal = parts.publishing.seal
         """No outlet takes another message without `publish`."""
         self.reach = parts.publishing.reach
@@ -45,20 +47,25 @@ class Commands(GuaranteeCommands):
         """The same for one that leaves at once, if it can: the shell then sends the bundle it returns."""
 
     def subscribe(
-        self, pattern: str, now: float, durable: tuple[str, dict[PositionKey, int]] | None = None
+        self,
+        pattern: str,
+        now: float,
+        durable: tuple[str, dict[PositionKey, int]] | None = None,
+        where: str | None = None,
     ) -> SubscriptionId:
-        """Want topics that match; announced to the mesh when it is new.
+        """Want topics that match, as far as the filter lets them pass; announced to the mesh when new.
 
         `durable`: its name, and how far it is with the streams it knows.
         """
         check_pattern(pattern)
+        condition = self._parts.selections.filter(where) if where is not None else None
         if len(self._parts.local) >= self.config.subscriptions_max:
             raise UsageError(
                 f"{len(self._parts.local)} subscriptions are open: close some or raise subscriptions_max"
             )
         subscription = SubscriptionId(self._next_subscription)
         self._next_subscription += 1
-        self._parts.local.add(subscription, pattern)
+        self._parts.local.add(subscription, pattern, condition)
         try:
             if durable is not None:  # told first: who hears of the interest knows that it is durable
                 self.open_durable(durable[0], pattern, subscription, durable[1], now)
@@ -95,6 +102,11 @@ class Commands(GuaranteeCommands):
         """Whether `flush` has something to send."""
         return self._parts.publishing.has_unsent or self._parts.assuring.has_unsent
 
+    @property
+    def is_full(self) -> bool:
+        """Whether what was `select`ed should leave now."""
+        return self._parts.selecting.is_full
+
     def flush(self, now: float) -> None:
         """Send what was published."""
         if self._parts.publishing.has_unsent:
@@ -110,7 +122,9 @@ class Commands(GuaranteeCommands):
 
     def set_attributes(self, attributes: Mapping[str, object], now: float) -> None:
         """Say what this site is; replaces what was said before."""
-        self._actions += self._parts.telling.sites(dict(attributes), now)
+        row = self._parts.selections.site_attributes(attributes)
+        self._actions += self._parts.telling.sites(row, now)
+        self._actions.append(SubscribersChanged())
         self._after(now)
 
     def use_profile(self, profile: Profile) -> None:
@@ -145,12 +159,17 @@ class Commands(GuaranteeCommands):
         self._parts.sessions.take_changes()
         self._parts.telling.refresh_own_links()
 
-    def destinations(self, topic: str) -> tuple[str, ...]:
-        """The peers (ourselves included) that want a topic and can be reached now."""
+    def destinations(
+        self, topic: str, attributes: Mapping[str, object] | None = None, to: str | None = None
+    ) -> tuple[str, ...]:
+        """The peers (ourselves included) that want a topic and can be reached now; with attributes or a
+        selection of sites, those that such a publication is for."""
         reachable = self.reachable()
-        return tuple(
-            peer for peer in self._parts.matching.peers(topic) if peer == self.peer or peer in reachable
-        )
+        if attributes is None and to is None:
+            peers = self._parts.matching.possible_peers(topic)
+        else:
+            peers = self._parts.selecting.receivers(topic, attributes, to)
+        return tuple(peer for peer in peers if peer == self.peer or peer in reachable)
 
     def delivery_record(self, run: DeliveredRun) -> DeliveryRecord:
         """For the logs: a `Deliver` makes no `Write`, so that the application gets its messages first."""

@@ -5,6 +5,7 @@ Built once at the edge (arguments, environment, TOML file: `transport/settings.p
 
 import msgspec
 
+from anabranch.overlay.attributes import check_model
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.qos import Guarantee, Role, Variant
 
@@ -102,6 +103,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     paths_max: int = 4
     """Paths at most for one receiver when a publisher asks for an availability."""
 
+    # Addressing
+    message_attributes: dict[str, str] = msgspec.field(default_factory=dict)
+    """Declared attributes of publications, name to kind (`number`, `text`, `boolean`, `set`). When there are
+    any, another name or kind in `attributes=` or `where=` is an error where it is written."""
+    site_attributes: dict[str, str] = msgspec.field(default_factory=dict)
+    """Declared attributes of sites; the same for `set_attributes` and `to=`."""
+
     # Guarantees
     topics: tuple[TopicRule, ...] = ()
     """Rules for publishers by topic pattern (`[[config.topics]]`); the first that matches holds."""
@@ -153,6 +161,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise UsageError(f"{name} = {value}: must not be negative, and a finite number")
             if value == 0 and (name in _POSITIVE or name.endswith(("_max", "_max_bytes"))):
                 raise UsageError(f"{name} = 0: must be positive")
+        check_model("message_attributes", self.message_attributes)
+        check_model("site_attributes", self.site_attributes)
         if not 0 < self.ewma_weight <= 1:
             raise UsageError(f"ewma_weight = {self.ewma_weight}: must be above 0 and at most 1")
         if self.down_after_s <= self.suspect_after_s:

@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 
-from anabranch.overlay.actions import Action, Deliver, DeliveredRun, SendBundle
+import msgspec
+
+from anabranch.overlay.actions import Action, Deliver, DeliveredRun, SelectedDelivery, SendBundle
 from anabranch.overlay.assured import decode_progress
 from anabranch.overlay.assuring import Assuring
 from anabranch.overlay.bundles import OutBundle
-from anabranch.overlay.codec import Frame, decode_runs
+from anabranch.overlay.codec import Frame, decode_runs, decode_selected
 from anabranch.overlay.config import Config
 from anabranch.overlay.congestion import Congestions
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import DropReason, PeerError, UsageError
 from anabranch.overlay.forwarding import Familiar, Forwarding, ForwardPlan
-from anabranch.overlay.headers import BUNDLE_HEADER, Flag, Run
+from anabranch.overlay.headers import BUNDLE_HEADER, Flag, Run, SelectedRun
 from anabranch.overlay.hops import ACK_EVERY_BYTES, Hops
 from anabranch.overlay.identifiers import SubscriptionId
 from anabranch.overlay.identity import Identity
@@ -23,6 +25,7 @@ from anabranch.overlay.patterns import check_topic
 from anabranch.overlay.qos import Demand, Role
 from anabranch.overlay.recovering import Recovery
 from anabranch.overlay.routes import Routes
+from anabranch.overlay.selections import Selections
 from anabranch.overlay.taking import Taking
 
 HEADER_BYTES = BUNDLE_HEADER.size
@@ -35,6 +38,7 @@ REPAIR_HOLD_S = 0.6
 notice a dead link of its own before what it holds takes another way."""
 _ACK_SOON = int(Flag.ACK_SOON)
 _GAP_MAY_FILL = int(Flag.GAP_MAY_FILL)
+_SELECTED = int(Flag.SELECTED)
 _ASSURED = int(Flag.ASSURED)
 _CONFIRMS = int(Flag.CONFIRMS)
 _END_TO_END = _ASSURED | _CONFIRMS
@@ -56,6 +60,7 @@ class Delivering:
         counters: Counters,
         hops: Hops,
         recovery: Recovery,
+        selections: Selections,
         taking: Taking,
         assuring: Assuring,
     ) -> None:
@@ -70,6 +75,7 @@ class Delivering:
         self._counters = counters
         self._hops = hops
         self._recovery = recovery
+        self._selections = selections
         self._taking = taking
         self._assuring = assuring
         self._forwarding = Forwarding(identity.peer, config.cache_max, config.links_max)
@@ -125,13 +131,13 @@ class Delivering:
         branches = plan.branches
         if plan.destinations:
             deliver, branches = self._route_for_client(link, tail, plan, Demand(deadline_us / 1e6))
+        runs: Sequence[Run] = ()
         if flags & _END_TO_END:
-            runs = []
             if deliver:
                 actions += self._end_to_end(flags, plan, body, started_at, deadline_us, now)
-        else:
-            runs = decode_runs(body) if deliver else []
-        if len(runs) == 1 and not branches:
+        elif deliver:
+            runs = decode_selected(body) if flags & _SELECTED else decode_runs(body)
+        if len(runs) == 1 and not branches and not flags & _SELECTED:
             delivered = self._take_familiar(runs[0], plan, started_at, deadline_us, now)
             if delivered is not None:
                 actions.append(delivered)
@@ -215,6 +221,8 @@ class Delivering:
                 raise PeerError(DropReason.MALFORMED, "run")
             if run.topic not in self._sound_topics:
                 self._check_topic(run.topic)
+            if isinstance(run, SelectedRun):
+                self._selections.read(run.attributes, run.to)
 
     def _check_topic(self, topic: str) -> None:
         try:
@@ -258,7 +266,7 @@ class Delivering:
         first = run.first_sequence
         count = len(run.payloads)
         subscriptions = self._matching.subscriptions(run.topic)
-        if not subscriptions:
+        if not subscriptions and not isinstance(run, SelectedRun):
             self._counters.drop(DropReason.NO_SUBSCRIBER, count)
             return
         key = (plan.origin, plan.epoch, run.publisher)
@@ -275,6 +283,9 @@ class Delivering:
             plan.epoch,
             plan.has_copies,
         )
+        if isinstance(run, SelectedRun):
+            selected = self._selections.read(run.attributes, run.to)
+            delivered = SelectedDelivery(*msgspec.structs.astuple(delivered), selected=selected)
         if self.streams.advance(key, first, count, plan.generation):
             delivered.repeated = self.streams.take_repeated(key)
             self._hand_over(delivered, subscriptions, actions)
@@ -284,7 +295,7 @@ class Delivering:
             arrival = Arrival(first, count, plan.generation, delivered, may_fill, patience_s)
             self._settle(self.streams.offer(key, arrival, now, hold_s), actions, now)
         stream = self.streams.get(key)
-        if stream is not None:
+        if stream is not None and not isinstance(run, SelectedRun):
             plan.familiar = Familiar(run.topic, run.publisher, stream, subscriptions, self._local.version)
 
     def _settle(self, verdict: Verdict, actions: list[Action], now: float) -> None:
@@ -305,5 +316,10 @@ class Delivering:
     def _hand_over(
         self, run: DeliveredRun, subscriptions: tuple[SubscriptionId, ...], actions: list[Action]
     ) -> None:
+        if isinstance(run, SelectedDelivery):  # whom it is for is decided by what holds at this moment
+            subscriptions = self._matching.selected_subscriptions(run.topic, run.selected)
+            if not subscriptions:
+                self._counters.drop(DropReason.NOT_SELECTED, len(run.payloads))
+                return
         self._counters["delivered"] += len(run.payloads)
         actions.append(Deliver(subscriptions, run))

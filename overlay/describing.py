@@ -5,7 +5,9 @@ from itertools import pairwise
 import msgspec
 
 from anabranch.overlay.actions import DeliveredRun
+from anabranch.overlay.attributes import plain
 from anabranch.overlay.headers import RecordKind
+from anabranch.overlay.interests import in_order, shown
 from anabranch.overlay.parts import Parts
 from anabranch.overlay.qos import Role
 from anabranch.overlay.records import ControlRecord, DeliveryRecord, LinkRecord, RouteRecord
@@ -66,7 +68,10 @@ def report(parts: Parts, now: float) -> dict[str, object]:
         "links": links,
         "routes": routes,
         "mesh": mesh,
-        "peers": {peer: sorted(parts.interests.patterns_of(peer)) for peer in peers},
+        "peers": {
+            peer: [shown(each) for each in in_order(parts.interests.patterns_of(peer))] for peer in peers
+        },
+        "sites": {peer: plain(parts.sites.of(peer)) for peer in sorted(parts.sites.rows)[:REPORT_PEERS_MAX]},
         "switches": parts.routes.switches,
         "counters": dict(sorted(parts.counters.items())),
     }

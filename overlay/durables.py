@@ -60,7 +60,7 @@ class Durables:
     def __init__(self) -> None:
         self.version = 0
         self.own: dict[str, OwnDurable] = {}
-        self.plain: frozenset[str] = frozenset()
+        self.plain: frozenset[str | tuple[str, str]] = frozenset()
         """Patterns of our application's other subscriptions."""
         self._others: dict[str, dict[str, DurableEntry]] = {}
 

@@ -26,6 +26,7 @@ from anabranch.overlay.expressions_tree import (
     Not,
     Or,
     Within,
+    negated,
 )
 
 Test = Callable[[Row], bool]
@@ -73,8 +74,8 @@ def compile_test(node: Node) -> Test:
         case Within():
             return _within(node)
         case Like():
-            get, like, negated = _value(node.value), like_test(node.pattern, node.escape), node.negated
-            return lambda row: type(value := get(row)) is str and like(value) is not negated
+            get, like, is_negated = _value(node.value), like_test(node.pattern, node.escape), node.negated
+            return lambda row: type(value := get(row)) is str and like(value) is not is_negated
     raise AssertionError(f"{node}: the type check lets no such condition through")
 
 
@@ -185,23 +186,28 @@ def _against_constant(name: str, holds: Callable[[Any, Any], bool], constant: Va
 
 
 def _relation(node: Compare) -> Test:
-    first, second, holds, negated = _value(node.left), _value(node.right), _OPERATORS[node.op], node.negated
+    first, second, holds, is_negated = (
+        _value(node.left),
+        _value(node.right),
+        _OPERATORS[node.op],
+        node.negated,
+    )
 
     def test(row: Row) -> bool:
         a, b = first(row), second(row)
-        return type(a) is frozenset and type(b) is frozenset and holds(a, b) is not negated
+        return type(a) is frozenset and type(b) is frozenset and holds(a, b) is not is_negated
 
     return test
 
 
 def _between(node: Between) -> Test:
-    negated = node.negated
+    is_negated = node.negated
     get = _value(node.value)
     if isinstance(node.low, Literal) and isinstance(node.high, Literal):
         low: Any = node.low.value
         high: Any = node.high.value
         kinds = _NUMBERS if type(low) in _NUMBERS else frozenset((str,))
-        return lambda row: type(value := get(row)) in kinds and (low <= value <= high) is not negated
+        return lambda row: type(value := get(row)) in kinds and (low <= value <= high) is not is_negated
     get_low, get_high = _value(node.low), _value(node.high)
 
     def test(row: Row) -> bool:
@@ -209,27 +215,27 @@ def _between(node: Between) -> Test:
         kind = KIND_OF.get(type(value))
         if kind not in _ORDERED or kind != KIND_OF.get(type(low)) or kind != KIND_OF.get(type(high)):
             return False
-        return (low <= value <= high) is not negated
+        return (low <= value <= high) is not is_negated
 
     return test
 
 
 def _within(node: Within) -> Test:
-    negated = node.negated
+    is_negated = node.negated
     get = _value(node.value)
     options = node.options
     if isinstance(options, Literal):
         known: Any = options.value
         kinds = frozenset(type(each) for each in known)
         kinds |= _NUMBERS if kinds & _NUMBERS else frozenset()
-        return lambda row: type(value := get(row)) in kinds and (value in known) is not negated
+        return lambda row: type(value := get(row)) in kinds and (value in known) is not is_negated
     get_set = _value(options)
 
     def test(row: Row) -> bool:
         value, elements = get(row), get_set(row)
         if type(elements) is not frozenset or KIND_OF.get(type(value)) not in _ORDERED:
             return False
-        return (value in elements) is not negated
+        return (value in elements) is not is_negated
 
     return test
 
@@ -244,7 +250,7 @@ def _value(node: Node) -> _Getter:
             return lambda row: row.get(name)
         case Negative():
             operand = _value(node.operand)
-            return lambda row: _negated(value) if type(value := operand(row)) in _NUMBERS else None
+            return lambda row: negated(value) if type(value := operand(row)) in _NUMBERS else None
         case Arithmetic():
             return _arithmetic(node)
     raise AssertionError(f"{node}: the type check lets no such value through")
@@ -263,10 +269,6 @@ def _arithmetic(node: Arithmetic) -> _Getter:
         return found if found is not None and math.isfinite(found) else None
 
     return compute
-
-
-def _negated(number: int | float) -> int | float:
-    return -number if number != INTEGER_MIN else -float(number)
 
 
 def _divide(a: int | float, b: int | float) -> float | None:

@@ -33,6 +33,7 @@ from anabranch.overlay.expressions_tree import (
     Or,
     Within,
     children,
+    negated,
 )
 
 TEXT_MAX_CHARS = 8192
@@ -172,7 +173,11 @@ class _Parser:
             self._advance()
             return self._made(Literal(self._constant(number, token.value), token.at))
         operand = self._expression(_SIGN)
-        return operand if token.value == "+" else self._made(Negative(operand, token.at))
+        if token.value == "+":
+            return operand
+        if isinstance(operand, Literal) and type(operand.value) in (int, float):
+            return self._made(Literal(negated(operand.value), token.at))  # type: ignore[arg-type]
+        return self._made(Negative(operand, token.at))
 
     def _exists(self, token: Token) -> Node:
         self._advance()
@@ -195,9 +200,9 @@ class _Parser:
     def _comparison(self, left: Node) -> Node:
         token = self._token
         at = token.at
-        negated = token.value == "not"
+        is_negated = token.value == "not"
         self._advance()
-        if negated:
+        if is_negated:
             token = self._token
             if token.kind != "symbol" or token.value not in ("between", "in", "like", *SET_RELATIONS):
                 raise self._unexpected("'between', 'in', 'like', 'subset', 'superset' or 'intersects'")
@@ -205,14 +210,14 @@ class _Parser:
         if token.value == "between":
             low = self._expression(_COMPARISON)
             self._expect("and")
-            return self._made(Between(left, low, self._expression(_COMPARISON), negated, at))
+            return self._made(Between(left, low, self._expression(_COMPARISON), is_negated, at))
         if token.value == "like":
-            return self._like(left, negated, at)
+            return self._like(left, is_negated, at)
         if token.value == "in":
-            return self._made(Within(left, self._options(), negated, at))
-        return self._made(Compare(token.value, left, self._expression(_COMPARISON), negated, at))
+            return self._made(Within(left, self._options(), is_negated, at))
+        return self._made(Compare(token.value, left, self._expression(_COMPARISON), is_negated, at))
 
-    def _like(self, left: Node, negated: bool, at: int) -> Node:
+    def _like(self, left: Node, is_negated: bool, at: int) -> Node:
         pattern = self._quoted("a pattern in quotes, such as 'north%'")
         escape = ""
         if self._token.kind == "symbol" and self._token.value == "escape":
@@ -225,7 +230,7 @@ class _Parser:
                 raise self._error(
                     column, "an escape character stands before another one, and is no '%' or '_'"
                 )
-        return self._made(Like(left, pattern, escape, negated, at))
+        return self._made(Like(left, pattern, escape, is_negated, at))
 
     def _quoted(self, wanted: str) -> str:
         token = self._token

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from anabranch.overlay.attributes import Value, listed
+from anabranch.overlay.attributes import INTEGER_MIN, Value, listed
 
 COMPARISONS = ("=", "!=", "<=", ">=", "<", ">")
 SET_RELATIONS = ("subset", "superset", "intersects")
@@ -139,6 +139,11 @@ def children(node: Node) -> tuple[Node, ...]:
         case Like():
             return (node.value,)
     return ()
+
+
+def negated(number: int | float) -> int | float:
+    """-x, within 64 bits if it is a whole number."""
+    return -number if number != INTEGER_MIN else -float(number)
 
 
 def names_in(node: Node) -> Iterator[str]:

@@ -11,6 +11,8 @@ import struct
 
 import msgspec
 
+from anabranch.overlay.attributes import Plain
+
 WIRE_VERSION = 1
 
 
@@ -66,6 +68,8 @@ class Flag(enum.IntFlag):
     """The body asks for confirmation by its receivers: `assured.AssuredRun`."""
     CONFIRMS = 8
     """The body confirms what its receiver published: `assured.Progress`."""
+    SELECTED = 32
+    """The body's runs say whom they are for: `SelectedRun`."""
 
 
 PROBE_HEADER = struct.Struct(">BBIQ")
@@ -123,6 +127,16 @@ class Run(msgspec.Struct, array_like=True):
     large: list[tuple[int, int, bool]] = []
     """(index in payloads, frame number, value): payloads that travel as frames; `value` when the frame is an
     encoded value instead of plain bytes."""
+
+
+class SelectedRun(Run, array_like=True):
+    """Publications that filters or a selection of sites decide about. Its publisher's number stands for one
+    set of receivers, so that a jump in the sequence is a loss here too."""
+
+    attributes: dict[str, Plain] = {}
+    """What content filters look at; sets as lists."""
+    to: str = ""
+    """Which sites it is for, as an expression over their attributes; empty: all."""
 
 
 class Hello(msgspec.Struct, array_like=True):

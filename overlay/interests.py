@@ -1,42 +1,75 @@
-"""Who wants what: the patterns that every peer announced, and the local subscriptions."""
+"""Who wants what: the interests that every peer announced, and the local subscriptions."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
+from typing import Generic, TypeVar
 
+from anabranch.overlay.attributes import NO_ATTRIBUTES, Row
+from anabranch.overlay.covering import announced
+from anabranch.overlay.expressions import Expression
+from anabranch.overlay.filterindex import FilterIndex
 from anabranch.overlay.identifiers import SubscriptionId
 from anabranch.overlay.patterns import PatternTrie
+from anabranch.overlay.selections import Selections
+
+Interest = str | tuple[str, str]
+"""A pattern, or a pattern and the filter that publications must pass."""
+
+
+V = TypeVar("V", str, SubscriptionId)
+
+
+def in_order(interests: Iterable[Interest]) -> list[Interest]:
+    """Sorted by pattern, then by filter."""
+    return sorted(interests, key=lambda each: (each, "") if isinstance(each, str) else each)
+
+
+def shown(interest: Interest) -> str:
+    """An interest for people."""
+    return interest if isinstance(interest, str) else f"{interest[0]} where {interest[1]}"
 
 
 class Interests:
-    """Announced patterns by peer. `version` grows with every change."""
+    """Announced interests by peer. `version` grows with every change."""
 
-    def __init__(self) -> None:
+    def __init__(self, selections: Selections) -> None:
         self.version = 0
-        self._patterns: dict[str, frozenset[str]] = {}
-        self._trie: PatternTrie[str] = PatternTrie()
+        self._interests: dict[str, frozenset[Interest]] = {}
+        self._wanted: Wanted[str] = Wanted()
+        self._selections = selections
 
-    def patterns_of(self, origin: str) -> frozenset[str]:
+    def patterns_of(self, origin: str) -> frozenset[Interest]:
         """What a peer announced."""
-        return self._patterns.get(origin, frozenset())
+        return self._interests.get(origin, frozenset())
 
-    def set_patterns(self, origin: str, patterns: frozenset[str]) -> bool:
-        """Take a peer's announcement; whether it differs from the last."""
-        old = self._patterns.get(origin, frozenset())
-        if old == patterns:
+    def set_patterns(self, origin: str, interests: frozenset[Interest]) -> bool:
+        """Take a peer's announcement, of checked interests; whether it differs from the last."""
+        old = self._interests.get(origin, frozenset())
+        if old == interests:
             return False
-        for pattern in old - patterns:
-            self._trie.remove(pattern, origin)
-        for pattern in patterns - old:
-            self._trie.add(pattern, origin)
-        if patterns:
-            self._patterns[origin] = patterns
+        for interest in old - interests:
+            self._wanted.remove(*self._parsed(interest), origin)
+        for interest in interests - old:
+            self._wanted.add(*self._parsed(interest), origin)
+        if interests:
+            self._interests[origin] = interests
         else:
-            self._patterns.pop(origin, None)
+            self._interests.pop(origin, None)
         self.version += 1
         return True
 
     def find(self, topic: str) -> tuple[str, ...]:
-        """The peers that want a topic, sorted."""
-        return tuple(sorted(self._trie.find(topic)))
+        """The peers that want a topic's publications without attributes, sorted."""
+        return self._wanted.find(topic).by(NO_ATTRIBUTES)
+
+    def wants(self, topic: str) -> "Wants[str]":
+        """Who wants a topic, some with filters."""
+        return self._wanted.find(topic)
+
+    def _parsed(self, interest: Interest) -> tuple[str, Expression | None]:
+        if isinstance(interest, str):
+            return interest, None
+        pattern, where = interest
+        return pattern, self._selections.foreign(where)
 
 
 class LocalSubscriptions:
@@ -44,35 +77,102 @@ class LocalSubscriptions:
 
     def __init__(self) -> None:
         self.version = 0
-        self._pattern_of: dict[SubscriptionId, str] = {}
-        self._trie: PatternTrie[SubscriptionId] = PatternTrie()
+        self._pattern_of: dict[SubscriptionId, tuple[str, Expression | None]] = {}
+        self._wanted: Wanted[SubscriptionId] = Wanted()
+        self._announced: frozenset[Interest] = frozenset()
+        self._announced_version = 0
 
     def __len__(self) -> int:
         return len(self._pattern_of)
 
-    def add(self, subscription: SubscriptionId, pattern: str) -> None:
+    def add(self, subscription: SubscriptionId, pattern: str, where: Expression | None = None) -> None:
         """The application subscribed."""
-        self._pattern_of[subscription] = pattern
-        self._trie.add(pattern, subscription)
+        self._pattern_of[subscription] = (pattern, where)
+        self._wanted.add(pattern, where, subscription)
         self.version += 1
 
     def remove(self, subscription: SubscriptionId) -> None:
         """The application unsubscribed; an unknown one changes nothing."""
-        pattern = self._pattern_of.pop(subscription, None)
-        if pattern is not None:
-            self._trie.remove(pattern, subscription)
+        known = self._pattern_of.pop(subscription, None)
+        if known is not None:
+            self._wanted.remove(*known, subscription)
             self.version += 1
 
-    def patterns(self) -> frozenset[str]:
+    def patterns(self) -> frozenset[Interest]:
         """What to announce."""
-        return frozenset(self._pattern_of.values())
+        if self._announced_version != self.version:
+            self._announced_version, self._announced = self.version, announced(self._pattern_of.values())
+        return self._announced
 
-    def patterns_besides(self, left_out: Container[SubscriptionId]) -> frozenset[str]:
+    def patterns_besides(self, left_out: Container[SubscriptionId]) -> frozenset[Interest]:
         """What all but these subscriptions want."""
-        return frozenset(
-            pattern for subscription, pattern in self._pattern_of.items() if subscription not in left_out
+        return announced(
+            wanted for subscription, wanted in self._pattern_of.items() if subscription not in left_out
         )
 
-    def find(self, topic: str) -> tuple[SubscriptionId, ...]:
-        """The subscriptions that want a topic, in the order they were made."""
-        return tuple(sorted(self._trie.find(topic)))
+    def wants(self, topic: str) -> "Wants[SubscriptionId]":
+        """The subscriptions that want a topic, some with filters."""
+        return self._wanted.find(topic)
+
+
+class Wants(Generic[V]):
+    """Who wants a topic: some whatever is published there, others by filters."""
+
+    __slots__ = ("_filters", "always")
+
+    def __init__(self, always: list[V], filters: list[FilterIndex[V]]) -> None:
+        self.always: tuple[V, ...] = tuple(sorted(always))
+        """Whatever is published; sorted."""
+        self._filters: list[FilterIndex[V]] = filters
+
+    def by(self, row: Row) -> tuple[V, ...]:
+        """Those that want a publication with these attributes, sorted."""
+        if not self._filters:
+            return self.always
+        found = set(self.always)
+        for index in self._filters:
+            found |= index.find(row)
+        return tuple(sorted(found))
+
+    def possibly(self) -> tuple[V, ...]:
+        """Those that want some publications, sorted."""
+        found = set(self.always)
+        for index in self._filters:
+            found |= index.owners()
+        return tuple(sorted(found))
+
+
+class Wanted(Generic[V]):
+    """Owners under patterns, with filters or without."""
+
+    def __init__(self) -> None:
+        self._plain: PatternTrie[V] = PatternTrie()
+        self._filtered: PatternTrie[str] = PatternTrie()
+        self._indexes: dict[str, FilterIndex[V]] = {}
+
+    def add(self, pattern: str, where: Expression | None, owner: V) -> None:
+        """An owner wants what matches both."""
+        if where is None:
+            self._plain.add(pattern, owner)
+            return
+        index = self._indexes.get(pattern)
+        if index is None:
+            index = self._indexes[pattern] = FilterIndex()
+            self._filtered.add(pattern, pattern)
+        index.add(where, owner)
+
+    def remove(self, pattern: str, where: Expression | None, owner: V) -> None:
+        """It no longer does."""
+        if where is None:
+            self._plain.remove(pattern, owner)
+            return
+        index = self._indexes[pattern]
+        index.remove(where, owner)
+        if not index:
+            del self._indexes[pattern]
+            self._filtered.remove(pattern, pattern)
+
+    def find(self, topic: str) -> Wants[V]:
+        """Who wants a topic, for as long as nothing changes."""
+        filters = [self._indexes[pattern] for pattern in self._filtered.find(topic)]
+        return Wants(self._plain.find(topic), filters)

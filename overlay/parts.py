@@ -12,13 +12,16 @@ from anabranch.overlay.delivering import Delivering
 from anabranch.overlay.durables import Durables
 from anabranch.overlay.hops import Hops
 from anabranch.overlay.identity import Identity, Rng
-from anabranch.overlay.interests import Interests, LocalSubscriptions
+from anabranch.overlay.interests import Interest, Interests, LocalSubscriptions
 from anabranch.overlay.matching import Matching
 from anabranch.overlay.posting import Posting
 from anabranch.overlay.publishing import Publishing
 from anabranch.overlay.recovering import Recovery
 from anabranch.overlay.routes import Routes
+from anabranch.overlay.selecting import Selecting
+from anabranch.overlay.selections import Selections
 from anabranch.overlay.sessions import Sessions, TimerKey
+from anabranch.overlay.sites import Sites
 from anabranch.overlay.spreading import Spreading
 from anabranch.overlay.taking import Taking
 from anabranch.overlay.telling import Telling
@@ -48,9 +51,11 @@ class Parts:
         self.sessions = Sessions(identity, config, rng, counters, self.timers, signer, verifier)
         self.links = links = self.sessions.links
         self.topology = Topology(config.spread_change_ratio, config.spread_change_s)
-        self.interests = Interests()
+        self.selections = Selections(config)
+        self.sites = Sites(config.cache_max)
+        self.interests = Interests(self.selections)
         self.local = LocalSubscriptions()
-        self.matching = Matching(self.interests, self.local, config.cache_max)
+        self.matching = Matching(self.interests, self.local, config.cache_max, self.sites, identity.peer)
         self.routes = routes = Routes(identity, config, self.topology)
         self.congestion = Congestions(identity.peer, links)
         self.spreading = Spreading(identity, config, links, counters, signer, verifier)
@@ -61,6 +66,8 @@ class Parts:
             links,
             self.topology,
             self.interests,
+            self.sites,
+            self.selections,
             routes,
             self.spreading,
             addresses,
@@ -76,9 +83,14 @@ class Parts:
         self.publishing = Publishing(*shared)
         self.hops = Hops(config, self.sessions, counters, self.timers)
         self.recovery = Recovery(identity, config, links, routes, counters)
-        self.delivering = Delivering(*shared, self.hops, self.recovery, self.taking, self.assuring)
+        self.delivering = Delivering(
+            *shared, self.hops, self.recovery, self.selections, self.taking, self.assuring
+        )
+        self.selecting = Selecting(
+            identity, config, self.publishing, self.matching, self.selections, counters
+        )
 
-    def plain_patterns(self) -> frozenset[str]:
+    def plain_patterns(self) -> frozenset[Interest]:
         """The patterns of our application's subscriptions that are not durable."""
         durable = {each.subscription for each in self.durables.own.values() if each.subscription is not None}
         return self.local.patterns_besides(durable)

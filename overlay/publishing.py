@@ -40,6 +40,7 @@ class Outlet:
     __slots__ = (
         "deadline_us",
         "demand",
+        "flows",
         "large",
         "next_sequence",
         "pause_until",
@@ -69,9 +70,18 @@ class Outlet:
         self.pause_until = 0.0
         """Some link on its route does not keep up: a publisher that can wait waits until then."""
         self.reach: Reach | None = None
+        self.flows: dict[tuple[str, ...], Flow] = {}
+        """The sets of receivers that its publications selected, the last one used last."""
 
 
-class _Parcel(msgspec.Struct):
+class Flow(msgspec.Struct):
+    """One set of receivers that a publisher selected: a stream of its own."""
+
+    publisher: int
+    next_sequence: int = 0
+
+
+class Parcel(msgspec.Struct):
     """What leaves over one route with one deadline."""
 
     route: Route
@@ -81,6 +91,28 @@ class _Parcel(msgspec.Struct):
     frames: list[Frame]
     size: int
     messages: int
+    flags: int = 0
+
+    def detach(self, run: Run, large: list[int]) -> None:
+        """Move large payloads out of a run into frames of their own."""
+        run.large = []
+        for index in large:
+            payload = run.payloads[index]
+            is_value = type(payload) is msgspec.Raw
+            self.frames.append(memoryview(payload) if is_value else payload)  # type: ignore[arg-type]
+            run.large.append((index, len(self.frames), is_value))
+            run.payloads[index] = None
+
+    def join(self, other: "Parcel") -> None:
+        """Let another parcel travel with this one."""
+        offset = len(self.frames)
+        for run in other.runs:
+            run.large = [(index, number + offset, is_value) for index, number, is_value in run.large]
+        self.runs += other.runs
+        self.frames += other.frames
+        self.size += other.size
+        self.messages += other.messages
+        self.started_at = min(self.started_at, other.started_at)
 
 
 class Publishing:
@@ -107,6 +139,10 @@ class Publishing:
         self._congestion = congestion
         self._counters = counters
         self._dirty: list[Outlet] = []
+        self.parcels: list[Parcel] = []
+        """What leaves first with the next flush: what is for selected receivers, what was put before it."""
+        self.ready: list[Action] = []
+        """The same for our own application."""
         self._publishers = 0
         self._bundles = 0
 
@@ -114,6 +150,11 @@ class Publishing:
         """A new publisher; numbers are never used twice in an epoch."""
         self._publishers += 1
         return Outlet(topic, self._publishers, demand)
+
+    def new_flow(self) -> Flow:
+        """A stream for one set of receivers, numbered like a publisher."""
+        self._publishers += 1
+        return Flow(self._publishers)
 
     def reach(self, outlet: Outlet) -> Reach:
         """Whom a publisher reaches now, and how."""
@@ -137,7 +178,7 @@ class Publishing:
     def express(self, outlet: Outlet, payload: object, now: float) -> SendBundle | None:
         """One publication that has nobody to wait for and one way to go; None when it must be `publish`ed."""
         reach = outlet.reach
-        if reach is None or reach.only is None or self._dirty or self._congestion.any_known:
+        if reach is None or reach.only is None or self.has_unsent or self._congestion.any_known:
             return None
         peer, tail = reach.only
         link = self._links.by_peer.get(peer)
@@ -170,32 +211,53 @@ class Publishing:
     @property
     def has_unsent(self) -> bool:
         """Whether anything was put since the last flush."""
-        return bool(self._dirty)
+        return bool(self._dirty or self.parcels or self.ready)
 
     def flush(self, now: float) -> list[Action]:
         """Everything put since the last flush, as bundles and local deliveries."""
-        actions: list[Action] = []
+        actions, self.ready = self.ready, []
+        if self.parcels:
+            held, self.parcels = self.parcels, []
+            for parcel in held:
+                self._ship(parcel, actions)
         dirty, self._dirty = self._dirty, []
         if len(dirty) == 1:
             only = self._empty(dirty[0], actions, now)
             if only is not None:
                 self._ship(only, actions)
             return actions
-        parcels: dict[tuple[int, float], _Parcel] = {}
+        parcels: dict[tuple[int, float], Parcel] = {}
         for outlet in dirty:
-            parcel = self._empty(outlet, actions, now)
-            if parcel is not None:
-                key = (parcel.route.generation, parcel.deadline_s)
+            emptied = self._empty(outlet, actions, now)
+            if emptied is not None:
+                key = (emptied.route.generation, emptied.deadline_s)
                 first = parcels.get(key)
-                if first is not None and first.size + parcel.size <= self._bundle_max:
-                    _join(first, parcel)
+                if first is not None and first.size + emptied.size <= self._bundle_max:
+                    first.join(emptied)
                     continue
                 if first is not None:
                     self._ship(first, actions)
-                parcels[key] = parcel
+                parcels[key] = emptied
         for parcel in parcels.values():
             self._ship(parcel, actions)
         return actions
+
+    def close_run(self, outlet: Outlet, now: float) -> None:
+        """What an outlet holds leaves before all that is put from now on."""
+        if outlet.payloads:
+            self._dirty.remove(outlet)
+            parcel = self._empty(outlet, self.ready, now)
+            if parcel is not None:
+                self.parcels.append(parcel)
+
+    def note_pause(self, outlet: Outlet, route: Route | None, is_own: bool) -> None:
+        """Remember until when the outlet's publisher should pause, by where its publications go."""
+        if not self._congestion.any_known:
+            return
+        urgent = outlet.deadline_us > 0
+        hops = route.hops if route is not None else ()
+        own = self._congestion.pause_until(((self._me, self._me),), urgent) if is_own else 0.0
+        outlet.pause_until = max(self._congestion.pause_until(hops, urgent), own)
 
     def _room_for(self, outlet: Outlet) -> int:
         """How large its next bundle may become: less without a deadline where urgent ones share the link."""
@@ -209,7 +271,7 @@ class Publishing:
                 room = link.queue.bulk_bundle_max_bytes
         return room
 
-    def _empty(self, outlet: Outlet, actions: list[Action], now: float) -> _Parcel | None:
+    def _empty(self, outlet: Outlet, actions: list[Action], now: float) -> Parcel | None:
         """Deliver what an outlet holds to our own application; what is to leave for other peers."""
         payloads, size, large = outlet.payloads, outlet.room_first - outlet.room, outlet.large
         outlet.payloads, outlet.room = [], 0
@@ -232,10 +294,10 @@ class Publishing:
         if route.unreached:
             self._counters.drop(DropReason.NO_ROUTE, count * len(route.unreached))
         run = Run(outlet.topic, outlet.publisher, first, payloads)
-        parcel = _Parcel(route, outlet.demand.deadline_s, outlet.started_at, [run], [], size, count)
+        parcel = Parcel(route, outlet.demand.deadline_s, outlet.started_at, [run], [], size, count)
         if large:
             outlet.large = []
-            _detach(run, large, parcel.frames)
+            parcel.detach(run, large)
         return parcel
 
     def _stamp(self) -> tuple[int, int, int, int]:
@@ -254,7 +316,7 @@ class Publishing:
         if me in destinations:
             destinations = tuple(peer for peer in destinations if peer != me)
         subscriptions = self._matching.subscriptions(topic)
-        route = self._route(destinations, demand) if destinations else None
+        route = self.route(destinations, demand) if destinations else None
         # A light client's attachment has no version: it looks each time.
         stamp = (-1, -1, -1, -1) if self._is_client else self._stamp()
         is_single = route is not None and len(route.branches) == 1 and not route.unreached
@@ -290,7 +352,8 @@ class Publishing:
             own = self._congestion.pause_until(((me, me),), outlet.deadline_us > 0)
             outlet.pause_until = max(outlet.pause_until, own)
 
-    def _route(self, destinations: tuple[str, ...], demand: Demand) -> Route:
+    def route(self, destinations: tuple[str, ...], demand: Demand) -> Route:
+        """The way to these peers; a light client's peer knows it."""
         if not self._is_client:
             return self._routes.route(destinations, demand)
         attached = next((peer for peer, link in self._links.by_peer.items() if link.is_usable()), None)
@@ -298,7 +361,7 @@ class Publishing:
             return Route(0, (), 0, destinations)
         return self._routes.attached_route(destinations, attached)
 
-    def _ship(self, parcel: _Parcel, actions: list[Action]) -> None:
+    def _ship(self, parcel: Parcel, actions: list[Action]) -> None:
         body: list[Frame] = [encode_runs(parcel.runs), *parcel.frames]
         deadline_us = min(int(parcel.deadline_s * 1e6), MICROSECONDS_MAX)
         self._bundles += 1
@@ -309,29 +372,6 @@ class Publishing:
                 self._counters.drop(DropReason.NO_LINK, parcel.messages)
                 continue
             bundle = OutBundle(
-                self._bundles, parcel.started_at, deadline_us, tail, body, size, parcel.messages
+                self._bundles, parcel.started_at, deadline_us, tail, body, size, parcel.messages, parcel.flags
             )
             actions.append(SendBundle(link.id, bundle))
-
-
-def _detach(run: Run, large: list[int], frames: list[Frame]) -> None:
-    """Move large payloads out of a run into frames of their own."""
-    run.large = []
-    for index in large:
-        payload = run.payloads[index]
-        is_value = type(payload) is msgspec.Raw
-        frames.append(memoryview(payload) if is_value else payload)  # type: ignore[arg-type]
-        run.large.append((index, len(frames), is_value))
-        run.payloads[index] = None
-
-
-def _join(parcel: _Parcel, other: _Parcel) -> None:
-    """Let another parcel travel with this one."""
-    offset = len(parcel.frames)
-    for run in other.runs:
-        run.large = [(index, number + offset, is_value) for index, number, is_value in run.large]
-    parcel.runs += other.runs
-    parcel.frames += other.frames
-    parcel.size += other.size
-    parcel.messages += other.messages
-    parcel.started_at = min(parcel.started_at, other.started_at)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from anabranch.overlay.actions import Action
 from anabranch.overlay.addresses import is_dialable
+from anabranch.overlay.attributes import Row, plain, sound_attributes
 from anabranch.overlay.codec import (
     decode_interests,
     decode_links,
@@ -19,16 +20,18 @@ from anabranch.overlay.codec import (
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.durables import DurableEntry, Durables, decode_durables
-from anabranch.overlay.errors import PeerError, UsageError
+from anabranch.overlay.errors import DropReason, PeerError, UsageError
 from anabranch.overlay.estimators import differs, loss_level
 from anabranch.overlay.headers import LinkEntry, Record, RecordKind, RolesBody
 from anabranch.overlay.identifiers import is_peer_name
 from anabranch.overlay.identity import Identity, Rng
-from anabranch.overlay.interests import Interests
+from anabranch.overlay.interests import Interest, Interests, in_order
 from anabranch.overlay.links import Link, LinkTable
 from anabranch.overlay.patterns import check_pattern
 from anabranch.overlay.qos import LinkState, Role
 from anabranch.overlay.routes import Routes
+from anabranch.overlay.selections import Selections
+from anabranch.overlay.sites import Sites
 from anabranch.overlay.spreading import Spreading
 from anabranch.overlay.topology import Topology
 
@@ -51,6 +54,8 @@ class Telling:
         links: LinkTable,
         topology: Topology,
         interests: Interests,
+        sites: Sites,
+        selections: Selections,
         routes: Routes,
         spreading: Spreading,
         addresses: Sequence[str],
@@ -58,12 +63,12 @@ class Telling:
     ) -> None:
         self.addresses = list(addresses)
         """Where we can be dialled."""
+        self.unsound = 0
+        """Interests of others that are none."""
         self.reclaimed_at = -1e9
         """When we last had to outbid a later record under our own name."""
         self.addresses_of: dict[str, list[str]] = {}
         """Where other peers can be dialled."""
-        self.sites_of: dict[str, dict[str, object]] = {}
-        """Attributes that sites declared."""
         self.has_revoked = False
         """Whether a revocation list came that is not told on yet."""
         self._identity = identity
@@ -71,10 +76,12 @@ class Telling:
         self._links = links
         self._topology = topology
         self._interests = interests
+        self._sites = sites
+        self._selections = selections
         self._routes = routes
         self._spreading = spreading
         self._durables = durables
-        self._attributes: dict[str, object] | None = None
+        self._attributes: Row | None = None
         self._told: dict[str, LinkEntry] = {}
         self._told_at = -1e9
         self._looked: tuple[int, int, tuple[str, ...]] = (-1, -1, ())
@@ -83,7 +90,7 @@ class Telling:
 
     # About ourselves
 
-    def everything(self, patterns: frozenset[str], now: float) -> list[Action]:
+    def everything(self, patterns: frozenset[Interest], now: float) -> list[Action]:
         """All records about ourselves."""
         roles = RolesBody(self._config.role.value, self.addresses)
         actions = self.introduce(now)
@@ -115,14 +122,14 @@ class Telling:
             actions += self._spreading.originate(RecordKind.LINKS, encode_body([]), now)
         return actions
 
-    def interests(self, patterns: frozenset[str], now: float) -> list[Action]:
+    def interests(self, patterns: frozenset[Interest], now: float) -> list[Action]:
         """Tell which topics we want."""
         if len(patterns) > self._config.patterns_max:
             raise UsageError(
                 f"{len(patterns)} different patterns: patterns_max = {self._config.patterns_max}; "
                 "subscribe to a wider pattern, or raise it on every peer"
             )
-        body = encode_body(sorted(patterns))
+        body = encode_body(in_order(patterns))
         if len(body) > self._config.record_body_max_bytes:
             raise UsageError(
                 f"{len(patterns)} patterns of {len(body)} B in all: "
@@ -132,15 +139,16 @@ class Telling:
         self._interests.set_patterns(self._identity.peer, patterns)
         return self._spreading.originate(RecordKind.INTERESTS, body, now)
 
-    def sites(self, attributes: dict[str, object], now: float) -> list[Action]:
-        """Tell our attributes."""
+    def sites(self, attributes: Row, now: float) -> list[Action]:
+        """Tell our attributes, which were checked."""
         try:
-            body = encode_body(attributes)
+            body = encode_body(plain(attributes))
         except (TypeError, ValueError) as error:
             raise UsageError(f"attributes cannot be encoded ({error}): use numbers, texts, lists") from None
         if len(body) > self._config.record_body_max_bytes:
             raise UsageError(f"attributes of {len(body)} B: {self._config.record_body_max_bytes} at most")
         self._attributes = attributes
+        self._sites.set(self._identity.peer, attributes)
         return self._spreading.originate(RecordKind.SITES, body, now)
 
     def durables_now(self, now: float) -> list[Action]:
@@ -210,6 +218,9 @@ class Telling:
                 changed |= self._apply_one(record)
             except PeerError as error:
                 counters.drop(error.reason)
+        if self.unsound:
+            counters.drop(DropReason.MALFORMED, self.unsound)
+            self.unsound = 0
         return changed
 
     def _apply_one(self, record: Record) -> bool:
@@ -219,7 +230,8 @@ class Telling:
             return self._topology.set_links(origin, entries[: 4 * self._config.links_max])
         if record.kind == RecordKind.INTERESTS:
             patterns = decode_interests(record.body)[: self._config.patterns_max]
-            return self._interests.set_patterns(origin, frozenset(filter(_is_pattern, patterns)))
+            sound = frozenset(each for each in patterns if self._is_interest(each))
+            return self._interests.set_patterns(origin, sound)
         if record.kind == RecordKind.ROLES:
             addresses = decode_roles(record.body).addresses[:ADDRESSES_MAX]
             is_new = origin not in self.addresses_of
@@ -234,8 +246,19 @@ class Telling:
             return False
         if record.kind == RecordKind.CREDENTIAL:
             return False  # learnt when it was checked
-        self.sites_of[origin] = decode_sites(record.body)
-        return False
+        return self._sites.set(origin, sound_attributes(decode_sites(record.body)))
+
+    def _is_interest(self, interest: Interest) -> bool:
+        try:
+            if isinstance(interest, str):
+                check_pattern(interest)
+            else:
+                check_pattern(interest[0])
+                self._selections.foreign(interest[1])
+        except (UsageError, PeerError):
+            self.unsound += 1
+            return False
+        return True
 
     def wanted_neighbours(self, rng: Rng) -> list[str]:
         """Addresses to dial so that this peer has enough links; at most one more each time."""
@@ -301,7 +324,7 @@ class Telling:
         elif kind == RecordKind.DURABLES:
             self._durables.set_others(origin, ())
         elif kind == RecordKind.SITES:
-            self.sites_of.pop(origin, None)
+            return self._sites.remove(origin)
         return False
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from anabranch.overlay.codec import encode_payload
@@ -56,12 +56,15 @@ class AssuredPublisher(Publisher):
         self._shell.turn()
         return stream.names
 
-    async def put(self, payload: object) -> Receipt:
-        """Publish; the receipt tells who confirmed.
+    async def put(
+        self, payload: object, *, attributes: Mapping[str, object] | None = None, to: str | None = None
+    ) -> Receipt:
+        """Publish; the receipt tells who confirmed. Whom it is for, the topic alone decides.
 
         Acknowledged: returns when the message has been taken. With `unconfirmed_max_bytes` unconfirmed it
         waits, or raises LimitError if the overflow policy is not `block`.
         """
+        refuse_selection(self.topic, attributes, to)
         payload, size = self._checked(payload)
         await self._admit()
         config = self._shell.node.config
@@ -84,8 +87,11 @@ class AssuredPublisher(Publisher):
             await asyncio.sleep(0)
         return receipt
 
-    def put_nowait(self, payload: object) -> bool:
+    def put_nowait(
+        self, payload: object, *, attributes: Mapping[str, object] | None = None, to: str | None = None
+    ) -> bool:
         """Publish without waiting; False, and not taken, with `unconfirmed_max_bytes` unconfirmed."""
+        refuse_selection(self.topic, attributes, to)
         payload, size = self._checked(payload)
         stream = self._confirmations.stream
         if self._rate is not None and self._rate.take(time.monotonic()):
@@ -140,6 +146,15 @@ class AssuredPublisher(Publisher):
             self._receivers.update(dict.fromkeys(names))
 
 
+def refuse_selection(topic: str, attributes: Mapping[str, object] | None, to: str | None) -> None:
+    """UsageError when a publisher with a guarantee is asked to select its receivers."""
+    if attributes is not None or to is not None:
+        raise UsageError(
+            f"publisher of {topic!r}: attributes and to go with guarantee='best_effort' only; "
+            "take another publisher for what is for selected receivers"
+        )
+
+
 class PersistentPublisher(AssuredPublisher):
     """Publishes to one topic; every message is in the peer's store before `put` returns."""
 
@@ -158,13 +173,16 @@ class PersistentPublisher(AssuredPublisher):
         super().__init__(peer, shell, outlet, overflow, confirmations, rate)
         self._store = store
 
-    async def put(self, payload: object) -> Receipt:
+    async def put(
+        self, payload: object, *, attributes: Mapping[str, object] | None = None, to: str | None = None
+    ) -> Receipt:
         """Write a message to the store, for good, and publish it.
 
         Puts that run at the same time share one write to the disk. When the store is full it waits for
         confirmations, or raises LimitError if the overflow policy is not `block`. StoreError: it could not be
         written, and is not published.
         """
+        refuse_selection(self.topic, attributes, to)
         payload, size = self._checked(payload)
         await self._admit()
         store = self._store
@@ -181,9 +199,11 @@ class PersistentPublisher(AssuredPublisher):
         self._note_receivers()
         return receipt
 
-    def put_nowait(self, payload: object) -> bool:
+    def put_nowait(
+        self, payload: object, *, attributes: Mapping[str, object] | None = None, to: str | None = None
+    ) -> bool:
         """Not with this guarantee: writing takes time."""
-        del payload
+        del payload, attributes, to
         raise UsageError(f"put_nowait for {self.topic!r}: a persistent message is written first; await put()")
 
 
@@ -196,21 +216,25 @@ class LimitedPublisher(Publisher):
         super().__init__(peer, shell, outlet, overflow)
         self._rate = rate
 
-    async def put(self, payload: object) -> None:
+    async def put(
+        self, payload: object, *, attributes: Mapping[str, object] | None = None, to: str | None = None
+    ) -> None:
         """Publish as `Publisher.put`; beyond the rate it waits, or drops, by the overflow policy."""
         while wait_s := self._rate.take(time.monotonic()):
             if self._overflow is not Overflow.BLOCK:
                 self._shell.node.counters.drop(DropReason.RATE)
                 return
             await asyncio.sleep(wait_s)
-        await super().put(payload)
+        await super().put(payload, attributes=attributes, to=to)
 
-    def put_nowait(self, payload: object) -> bool:
+    def put_nowait(
+        self, payload: object, *, attributes: Mapping[str, object] | None = None, to: str | None = None
+    ) -> bool:
         """Publish without waiting; False, and not taken, beyond the rate."""
         if self._rate.take(time.monotonic()):
             self._shell.node.counters.drop(DropReason.RATE)
             return False
-        return super().put_nowait(payload)
+        return super().put_nowait(payload, attributes=attributes, to=to)
 
 
 def demand_of(deadline: float | None, availability: float | None) -> Demand:

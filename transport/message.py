@@ -1,8 +1,10 @@
 """What an application receives."""
 
+from collections.abc import Mapping
+
 import msgspec
 
-from anabranch.overlay.actions import DeliveredRun
+from anabranch.overlay.actions import DeliveredRun, SelectedDelivery
 
 
 class Message(msgspec.Struct, gc=False, frozen=True):
@@ -38,6 +40,18 @@ class Message(msgspec.Struct, gc=False, frozen=True):
     def age(self) -> float:
         """Seconds from `put` to its arrival at this peer, by the clocks of the peers on the way."""
         return self._run.age_s
+
+    @property
+    def attributes(self) -> Mapping[str, object]:
+        """What it was published with; sets as frozensets."""
+        run = self._run
+        return dict(run.selected.attributes) if isinstance(run, SelectedDelivery) else {}
+
+    @property
+    def to(self) -> str:
+        """The sites it was published to, as an expression; empty when that was not said."""
+        run = self._run
+        return run.selected.to.text if isinstance(run, SelectedDelivery) and run.selected.to else ""
 
     @property
     def late(self) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,10 +18,12 @@ from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import ClosedError, UsageError
 from anabranch.overlay.identifiers import PeerId, SubscriptionId
 from anabranch.overlay.node import Node
-from anabranch.overlay.patterns import check_pattern, check_topic
+from anabranch.overlay.patterns import check_pattern
 from anabranch.overlay.profiles import Profile
 from anabranch.overlay.qos import Guarantee, Overflow, Role
+from anabranch.overlay.selections import SITE_TOPIC
 from anabranch.transport.assured import demand_of, open_publisher, terms_of
+from anabranch.transport.awaiting import Awaiting
 from anabranch.transport.beacons import Beacon
 from anabranch.transport.endpoints import advertisable, dialable, texts
 from anabranch.transport.hosting import PeerHost, make_beacon
@@ -38,7 +40,7 @@ TOPIC_PUBLISHERS_MAX = 256
 """Publishers that `Peer.put` keeps open for topics it was used with."""
 
 
-class Peer:
+class Peer(Awaiting):
     """One peer of a mesh.
 
         async with Peer("tower-7", listen="tcp://127.0.0.1:7400", join=["tcp://10.0.0.2:7400"]) as peer:
@@ -94,7 +96,7 @@ class Peer:
         self._beacon: Beacon | None = None
         self._subscriptions: dict[SubscriptionId, Subscription] = {}
         self._publishers: dict[str, Publisher] = {}
-        self._changed = asyncio.Event()
+        super().__init__()
         self._was_opened = False
 
     async def __aenter__(self) -> Self:
@@ -196,19 +198,37 @@ class Peer:
         terms = (_overflow(overflow), promise, rate, self._persistence)
         return await open_publisher(self, shell, outlet, *terms)
 
-    async def put(self, topic: str, payload: object) -> None:
-        """Publish once. For a topic that is published to often, keep a `publisher`."""
+    async def put(
+        self,
+        topic: str | None,
+        payload: object,
+        *,
+        attributes: Mapping[str, object] | None = None,
+        to: str | None = None,
+    ) -> None:
+        """Publish once. For a topic that is published to often, keep a `publisher`.
+
+        `attributes` and `to` as in `Publisher.put`. Without a topic (None), what is put `to` sites reaches
+        those of them that subscribed to the topic `@site`.
+        """
+        if topic is None:
+            if to is None:
+                raise UsageError(
+                    "put without a topic: name the sites it is for, as in to=\"region = 'north'\""
+                )
+            topic = SITE_TOPIC
         publisher = self._publishers.get(topic)
         if publisher is None:
             if len(self._publishers) >= TOPIC_PUBLISHERS_MAX:
                 self._publishers.pop(next(iter(self._publishers))).close()
             publisher = self._publishers[topic] = await self.publisher(topic)
-        await publisher.put(payload)
+        await publisher.put(payload, attributes=attributes, to=to)
 
     def subscribe(
         self,
         pattern: str,
         *,
+        where: str | None = None,
         callback: Callback | None = None,
         queue_max: int = QUEUE_MAX,
         overflow: str | Overflow = Overflow.DROP_OLDEST,
@@ -219,6 +239,8 @@ class Peer:
     ) -> Subscription:
         """Want every topic that matches (`*` one level, `**` any number).
 
+        `where`: a condition over the attributes of publications, such as "altitude > 10000"; only those for
+        which it is true are sent here. What its names may be, `docs/addressing.md` tells.
         `callback`, plain or async, is called for each message, one at a time; otherwise iterate. The queue
         holds `queue_max` messages; then `drop_oldest`, `drop_newest`, or `block`: publishers that block
         are asked to pause, and this peer stops reading as long as the application goes on taking messages;
@@ -234,6 +256,8 @@ class Peer:
         check_pattern(pattern)
         host = PeerHost(self._subscriptions, shell)
         if durable is not None:
+            if where is not None:
+                raise UsageError(f"where with durable = {durable!r}: durable ones take whole topics")
             if on_missed is not None or silence is not None:
                 raise UsageError(f"on_missed with durable = {durable!r}: nothing is missed there; it waits")
             persistence = self._persistent(f"durable = {durable!r}")
@@ -242,7 +266,7 @@ class Peer:
             )
             number = subscription.id
         else:
-            number = shell.node.subscribe(pattern, time.monotonic())
+            number = shell.node.subscribe(pattern, time.monotonic(), where=where)
             try:
                 subscription = make_subscription(
                     host, number, pattern, queue_max, policy, callback, on_missed, silence
@@ -259,42 +283,12 @@ class Peer:
         self._running()
         await self._persistent(f"durable = {name!r}").forget_durable(name)
 
-    def subscribers(self, topic: str) -> tuple[str, ...]:
-        """The peers that want a topic and can be reached now, this one included."""
-        return self._running().node.destinations(check_topic(topic))
-
-    async def wait_for_subscribers(
-        self, topic: str, count: int = 1, *, timeout: float | None = None
-    ) -> tuple[str, ...]:
-        """Until at least `count` peers want a topic; who they are. TimeoutError names what was there."""
-        check_topic(topic)
-        await self._until(
-            lambda: len(self.subscribers(topic)) >= count,
-            timeout,
-            lambda: f"{count} subscribers of {topic!r}: there are {_listed(self.subscribers(topic))}",
-        )
-        return self.subscribers(topic)
-
-    async def wait_for_links(self, count: int = 1, *, timeout: float | None = None) -> None:
-        """Until this peer has at least `count` links."""
-        node = self._running().node
-        await self._until(
-            lambda: len(node.links.by_peer) >= count,
-            timeout,
-            lambda: f"{count} links: there are {_listed(node.links.by_peer)}",
-        )
-
-    async def wait_for_peers(self, *names: str, timeout: float | None = None) -> None:
-        """Until all of these peers can be reached."""
-        node = self._running().node
-        await self._until(
-            lambda: node.reachable() >= set(names),
-            timeout,
-            lambda: f"peers: no path to {_listed(set(names) - node.reachable())}",
-        )
-
     def set_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Declare what this site is, for messages that select receivers by it; replaces earlier ones."""
+        """Declare what this site is, for messages that select receivers by it; replaces earlier ones.
+
+        Numbers, texts, booleans, and sets (or lists) of numbers and texts. In effect here at once, in
+        the whole mesh as soon as the news has spread.
+        """
         shell = self._running()
         shell.node.set_attributes(attributes, time.monotonic())
         shell.turn()
@@ -351,21 +345,6 @@ class Peer:
             if subscription is not None:
                 subscription.offer(action.run)
 
-    def _notify(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
-
-    async def _until(
-        self, condition: Callable[[], bool], timeout: float | None, awaited: Callable[[], str]
-    ) -> None:
-        try:
-            async with asyncio.timeout(timeout):
-                while not condition():
-                    await self._changed.wait()
-                    self._running()
-        except TimeoutError:
-            raise TimeoutError(f"waited {timeout} s for {awaited()}") from None
-
 
 class Client(Peer):
     """A light client: the API of a peer without routing duties.
@@ -384,10 +363,6 @@ class Client(Peer):
     ) -> None:
         config = (config or Config()).replace(role=Role.CLIENT)
         super().__init__(name, join=join, config=config, store_dir=store_dir)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "none"
 
 
 def _overflow(value: str | Overflow) -> Overflow:

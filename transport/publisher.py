@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -42,8 +43,14 @@ class Publisher:
         self._inline_max = min(config.inline_max_bytes, config.bundle_max_bytes // 2)
         self._closed = False
 
-    async def put(self, payload: object) -> "Receipt | None":
+    async def put(
+        self, payload: object, *, attributes: Mapping[str, object] | None = None, to: str | None = None
+    ) -> "Receipt | None":
         """Publish bytes, or a value that msgpack can carry (None, numbers, texts, lists, maps, structs).
+
+        `attributes`: names and values (numbers, texts, booleans, sets) that filters of subscriptions look at.
+        `to`: an expression over the attributes of sites, such as "region = 'north' and load > 0.8"; it goes
+        to the subscribers among the sites for which that is true, and to nobody else.
 
         Returns when the message has been taken; with overflow `block` it waits while a link on its way, or a
         subscriber that blocks, makes progress but has no room. Messages that nobody wants, or that cannot be
@@ -54,6 +61,10 @@ class Publisher:
             size = len(payload)
         else:
             payload, size = encode_payload(payload)
+        if attributes is not None or to is not None:
+            if self._put_selected(payload, size, attributes, to):
+                await self._shell.wait_for_room(outlet)
+            return None
         room = outlet.room - size
         if room > 0 and size <= self._inline_max:
             # Not the first of this turn: it leaves with the others.
@@ -88,9 +99,13 @@ class Publisher:
             return 1.0 if reach.subscriptions else 0.0
         return reach.route.availability
 
-    def put_nowait(self, payload: object) -> bool:
+    def put_nowait(
+        self, payload: object, *, attributes: Mapping[str, object] | None = None, to: str | None = None
+    ) -> bool:
         """Publish without waiting; False when a link is congested (the message was taken all the same)."""
         payload, size = encode_payload(payload)
+        if attributes is not None or to is not None:
+            return not self._put_selected(payload, size, attributes, to, may_wait=False)
         self._put_first(payload, size)
         return not self._shell.published(self._outlet, self._outlet.room <= 0)
 
@@ -109,6 +124,22 @@ class Publisher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _put_selected(
+        self,
+        payload: object,
+        size: int,
+        attributes: Mapping[str, object] | None,
+        to: str | None,
+        *,
+        may_wait: bool = True,
+    ) -> bool:
+        """Take one for selected receivers; whether to wait for room now."""
+        self._check(size)
+        node = self._shell.node
+        node.select(self._outlet, payload, size, attributes, to, time.monotonic())
+        is_congested = self._shell.published(self._outlet, node.is_full)
+        return is_congested and (not may_wait or self._overflow is Overflow.BLOCK)
 
     def _put_first(self, payload: object, size: int) -> None:
         self._check(size)

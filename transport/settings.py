@@ -206,6 +206,8 @@ def _settled(key: str, given: _Given, wanted: Any) -> Any:
     value: Any = given.value
     if isinstance(value, str) and get_origin(wanted) is list and given.is_text:
         value = [part.strip() for part in value.split(",") if part.strip()]
+    elif isinstance(value, str) and get_origin(wanted) is dict and given.is_text:
+        value = dict(_pair(key, part, given.place) for part in value.split(",") if part.strip())
     elif value == "" and type(None) in get_args(wanted) and key != "beacon":
         value = None
     elif isinstance(value, str) and (key == "log_level" or isinstance(wanted, enum.EnumType)):
@@ -221,6 +223,15 @@ def _settled(key: str, given: _Given, wanted: Any) -> Any:
     except UsageError as error:
         raise UsageError(f"{given.place}: {key}: {error}") from None
     return value
+
+
+def _pair(key: str, text: str, place: str) -> tuple[str, str]:
+    name, equals, kind = text.partition("=")
+    if not equals:
+        raise UsageError(
+            f"{place}: {key} = {text.strip()!r}: expected names with their kinds, as in load=number"
+        )
+    return name.strip(), kind.strip()
 
 
 def _check(key: str, value: Any) -> None:
@@ -252,5 +263,7 @@ def _described(wanted: Any) -> str:
         return f"one of {', '.join(get_args(wanted))}"
     if isinstance(wanted, enum.EnumType):
         return f"one of {', '.join(wanted.__members__.values())}"
+    if get_origin(wanted) is dict:
+        return "a table of names and their kinds"
     names = {float: "a number", int: "a whole number", bool: "true or false", str: "a text"}
     return names.get(wanted, "a list of texts")

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from anabranch.overlay.config import Config, TopicRule
-    from anabranch.overlay.errors import AnabranchError, ClosedError, LimitError, StoreError, UsageError
+    from anabranch.overlay.errors import (
+        AnabranchError,
+        ClosedError,
+        ExpressionError,
+        LimitError,
+        StoreError,
+        UsageError,
+    )
     from anabranch.overlay.missing import Missed
     from anabranch.overlay.profiles import Profile
     from anabranch.overlay.qos import Guarantee, Overflow, Variant
@@ -31,6 +38,7 @@ _HOMES = {
     "AssuredPublisher": "anabranch.transport.assured",
     "Client": "anabranch.transport.peer",
     "ClosedError": "anabranch.overlay.errors",
+    "ExpressionError": "anabranch.overlay.errors",
     "Config": "anabranch.overlay.config",
     "DurableMessage": "anabranch.transport.durable",
     "DurableSubscription": "anabranch.transport.durable",
@@ -60,6 +68,7 @@ __all__ = [
     "Config",
     "DurableMessage",
     "DurableSubscription",
+    "ExpressionError",
     "Guarantee",
     "LimitError",
     "Message",

@@ -1,12 +1,13 @@
 """Publishers with a guarantee and durable subscriptions for blocking programs; made by `blocking.Peer`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from anabranch._crossing import Intake, LoopThread
 from anabranch._ends import Publisher, Subscription
 from anabranch.overlay.errors import ClosedError
 from anabranch.transport.assured import AssuredPublisher as AsyncPublisher
+from anabranch.transport.assured import refuse_selection
 from anabranch.transport.confirmations import Outcome
 from anabranch.transport.confirmations import Receipt as AsyncReceipt
 from anabranch.transport.durable import DurableMessage
@@ -46,8 +47,11 @@ class AssuredPublisher(Publisher):
         self._thread = thread
         self._inner = inner
 
-    def put(self, payload: object) -> Receipt:
+    def put(
+        self, payload: object, *, attributes: Mapping[str, object] | None = None, to: str | None = None
+    ) -> Receipt:
         """Publish; the receipt tells who confirmed. Waits as `anabranch.AssuredPublisher.put` does."""
+        refuse_selection(self.topic, attributes, to)
         return Receipt(self._thread, self._thread.call(self._inner.put(payload)))
 
     def confirmed(self, timeout: float | None = None) -> Outcome:

@@ -8,9 +8,9 @@ import atexit
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from anabranch.overlay.codec import encode_payload
 from anabranch.overlay.counters import Counters
@@ -140,6 +140,14 @@ class LoopThread:
         await self._over.wait()
 
 
+class _Selected(NamedTuple):
+    """A payload for selected receivers."""
+
+    payload: object
+    attributes: dict[str, object] | None
+    to: str | None
+
+
 class Handover:
     """What application threads put, on its way to a publisher in the loop's thread."""
 
@@ -150,7 +158,9 @@ class Handover:
         overflow: Overflow,
         counters: Counters,
         payload_max_bytes: int,
+        check_selected: Callable[[Mapping[str, object] | None, str | None], None],
     ) -> None:
+        self._check_selected = check_selected
         self._thread = thread
         self._publisher = publisher
         self._overflow = overflow
@@ -164,14 +174,20 @@ class Handover:
         self._draining: asyncio.Task[None] | None = None
         self._closed = False
 
-    def put(self, payload: object) -> None:
+    def put(
+        self, payload: object, attributes: Mapping[str, object] | None = None, to: str | None = None
+    ) -> None:
         """From any thread. UsageError for what cannot travel, ClosedError once refused."""
+        if attributes is not None or to is not None:
+            self._check_selected(attributes, to)
         if type(payload) is bytes:
             size = len(payload)
         else:
             payload, size = encode_payload(payload)
         if size > self._payload_max:
             self._reject_oversized(size)
+        if attributes is not None or to is not None:
+            payload = _Selected(payload, dict(attributes) if attributes is not None else None, to)
         if self._thread.refusal:  # before the lock: in a forked child it may be held for ever
             raise ClosedError(self._thread.refusal)
         with self._room:
@@ -227,7 +243,10 @@ class Handover:
         try:
             while True:
                 for payload in taking:
-                    await put(payload)
+                    if type(payload) is _Selected:
+                        await put(payload.payload, attributes=payload.attributes, to=payload.to)
+                    else:
+                        await put(payload)
                 batch = self._take()
                 if not batch:
                     return

@@ -1,6 +1,6 @@
 """What a blocking program holds in its hands: publishers and subscriptions, made by `blocking.Peer`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -27,7 +27,9 @@ class Publisher:
         """The estimated share of time in which some path reaches each receiver; 0 when there is no path."""
         return self._reached()
 
-    def put(self, payload: object) -> object:
+    def put(
+        self, payload: object, *, attributes: Mapping[str, object] | None = None, to: str | None = None
+    ) -> object:
         """Publish bytes, or a value that msgpack can carry; returns once the message is handed over.
 
         The peer's thread takes whatever was handed over in one go. While 4 MiB wait for that (the links have
@@ -35,7 +37,7 @@ class Publisher:
         waits, and the message is dropped and counted (`dropped.queue_full`). A payload that cannot travel
         raises UsageError here and now. Age and deadline count from when the peer takes the message.
         """
-        self._hand_over(payload)
+        self._hand_over(payload, attributes, to)
         return None
 
     def close(self) -> None:

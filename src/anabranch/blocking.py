@@ -17,11 +17,14 @@ import structlog
 from anabranch._assured import AssuredPublisher, DurableSubscription, Receipt
 from anabranch._crossing import Handover, Intake, LoopThread
 from anabranch._ends import Publisher, Subscription, messages_of
+from anabranch.overlay.attributes import check_attributes
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import ClosedError, UsageError
+from anabranch.overlay.expressions import parse
 from anabranch.overlay.profiles import Profile
 from anabranch.overlay.qos import Guarantee, Overflow
+from anabranch.overlay.selections import SITE_TOPIC
 from anabranch.transport import peer as asynchronous
 from anabranch.transport.assured import AssuredPublisher as AsyncAssured
 from anabranch.transport.message import Message
@@ -157,7 +160,7 @@ class Peer:
         if isinstance(inner, AsyncAssured):
             return AssuredPublisher(self._thread, inner, lambda: self._close_assured(inner))
         counters, limit = self._inner.counters, self.config.payload_max_bytes
-        handover = Handover(self._thread, inner, Overflow(overflow), counters, limit)
+        handover = Handover(self._thread, inner, Overflow(overflow), counters, limit, self._check_selected)
         self._handovers.add(handover)
 
         async def finish() -> None:
@@ -175,12 +178,25 @@ class Peer:
 
         return Publisher(topic, handover, close, lambda: self._thread.call(reached()))
 
-    def put(self, topic: str, payload: object) -> None:
+    def put(
+        self,
+        topic: str | None,
+        payload: object,
+        *,
+        attributes: Mapping[str, object] | None = None,
+        to: str | None = None,
+    ) -> None:
         """Publish once, as `Publisher.put`. For a topic that is published to often, keep a `publisher`."""
+        if topic is None:
+            if to is None:
+                raise UsageError(
+                    "put without a topic: name the sites it is for, as in to=\"region = 'north'\""
+                )
+            topic = SITE_TOPIC
         while True:
             publisher = self._topics.get(topic) or self._topic_publisher(topic)
             try:
-                publisher.put(payload)
+                publisher.put(payload, attributes=attributes, to=to)
                 return
             except ClosedError:
                 if self._topics.get(topic) is publisher:
@@ -190,6 +206,7 @@ class Peer:
         self,
         pattern: str,
         *,
+        where: str | None = None,
         callback: Callable[[Message], None] | None = None,
         queue_max: int = QUEUE_MAX,
         overflow: str | Overflow = Overflow.DROP_OLDEST,
@@ -219,6 +236,7 @@ class Peer:
         def subscribe() -> AsyncSubscription:
             return self._inner.subscribe(
                 pattern,
+                where=where,
                 queue_max=queue_max,
                 overflow=overflow,
                 durable=durable,
@@ -258,15 +276,25 @@ class Peer:
         """End a durable subscription for good: publishers keep nothing for it any more."""
         self._thread.call(self._inner.forget_durable(name))
 
-    def subscribers(self, topic: str) -> tuple[str, ...]:
+    def subscribers(
+        self, topic: str, *, attributes: Mapping[str, object] | None = None, to: str | None = None
+    ) -> tuple[str, ...]:
         """The peers that want a topic and can be reached now, this one included."""
-        return self._thread.run(lambda: self._inner.subscribers(topic))
+        return self._thread.run(lambda: self._inner.subscribers(topic, attributes=attributes, to=to))
 
     def wait_for_subscribers(
-        self, topic: str, count: int = 1, *, timeout: float | None = None
+        self,
+        topic: str,
+        count: int = 1,
+        *,
+        attributes: Mapping[str, object] | None = None,
+        to: str | None = None,
+        timeout: float | None = None,
     ) -> tuple[str, ...]:
         """Until at least `count` peers want a topic; who they are. TimeoutError after `timeout` seconds."""
-        return self._thread.call(self._inner.wait_for_subscribers(topic, count, timeout=timeout))
+        return self._thread.call(
+            self._inner.wait_for_subscribers(topic, count, attributes=attributes, to=to, timeout=timeout)
+        )
 
     def wait_for_links(self, count: int = 1, *, timeout: float | None = None) -> None:
         """Until this peer has at least `count` links."""
@@ -289,6 +317,14 @@ class Peer:
         return self._thread.call(self._inner.inspect(peer, timeout=timeout))
 
     # Inside
+
+    def _check_selected(self, attributes: Mapping[str, object] | None, to: str | None) -> None:
+        """UsageError, in the thread that puts, for what cannot be."""
+        config = self.config
+        if attributes is not None:
+            check_attributes(attributes, config.message_attributes)
+        if to is not None:
+            parse(to, config.site_attributes)
 
     def _close_assured(self, inner: AsyncAssured) -> None:
         if not self._thread.refusal:

@@ -6,7 +6,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -195,16 +195,35 @@ class Mesh:
     # Applications
 
     def subscribe(
-        self, peer: str, pattern: str, callback: Callable[[MeshMessage], None] | None = None
+        self,
+        peer: str,
+        pattern: str,
+        callback: Callable[[MeshMessage], None] | None = None,
+        *,
+        where: str | None = None,
     ) -> Inbox:
         """Subscribe at a peer. The callback, if any, is called for each message and may publish."""
         if callback is None:
-            return Inbox(self._sim.subscribe(peer, pattern))
-        return Inbox(self._sim.subscribe(peer, pattern, callback=lambda each: callback(_message(each))))
+            return Inbox(self._sim.subscribe(peer, pattern, where=where))
+        return Inbox(
+            self._sim.subscribe(peer, pattern, where=where, callback=lambda each: callback(_message(each)))
+        )
 
-    def publish(self, peer: str, topic: str, *payloads: object, deadline: float | None = None) -> None:
+    def publish(
+        self,
+        peer: str,
+        topic: str,
+        *payloads: object,
+        deadline: float | None = None,
+        attributes: Mapping[str, object] | None = None,
+        to: str | None = None,
+    ) -> None:
         """Put messages at a peer; they travel when time passes."""
-        self._sim.publish(peer, topic, *payloads, deadline_s=deadline or 0.0)
+        self._sim.publish(peer, topic, *payloads, deadline_s=deadline or 0.0, attributes=attributes, to=to)
+
+    def set_attributes(self, peer: str, attributes: Mapping[str, object]) -> None:
+        """Say what a peer's site is."""
+        self._sim.set_attributes(peer, attributes)
 
     # Time
 

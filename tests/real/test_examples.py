@@ -54,6 +54,12 @@ EXPECTED: dict[str, list[str]] = {
         "path: a > b > c",
         r"messages arrive again after [0-2]\.\d+ s",
     ],
+    "select_sites": [
+        r"for harbour \(to: region = 'north' and load > 0.8\)",
+        r"for mine \(to: tags superset \{'crane'\} and not region = 'north'\)",
+        r"the mill got busy: now \('harbour', 'mill'\)",
+        "the mine hears of 0.15",
+    ],
     "simulate": [
         r"settled after \d+\.\d\d s",
         "published 6000, delivered 6000, lost 0",

@@ -3,10 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.overlay.config import Config
 from anabranch.overlay.identifiers import SubscriptionId
 from anabranch.overlay.interests import Interests, LocalSubscriptions
 from anabranch.overlay.matching import Matching
 from anabranch.overlay.patterns import matches
+from anabranch.overlay.selections import Selections
+from anabranch.overlay.sites import Sites
 
 TOPICS = ("a", "a/b", "b", "b/c/d")
 PATTERNS = st.sampled_from(["a", "a/*", "**", "b/**", "*", "a/b"])
@@ -17,8 +20,8 @@ STEPS = st.lists(st.tuples(st.sampled_from("pqr"), st.frozensets(PATTERNS, max_s
 def test_the_last_announcement_of_each_peer_counts_and_the_cache_never_lies(
     steps: list[tuple[str, frozenset[str]]],
 ) -> None:
-    interests = Interests()
-    matching = Matching(interests, LocalSubscriptions(), cache_max=2)
+    interests = Interests(Selections(Config()))
+    matching = Matching(interests, LocalSubscriptions(), 2, Sites(2), "me")
     model: dict[str, frozenset[str]] = {}
     for origin, patterns in steps:
         version = interests.version
@@ -39,7 +42,7 @@ def test_the_last_announcement_of_each_peer_counts_and_the_cache_never_lies(
 @given(st.lists(PATTERNS | st.integers(1, 10), max_size=20))
 def test_local_subscriptions_come_in_the_order_they_were_made(steps: list[str | int]) -> None:
     local = LocalSubscriptions()
-    matching = Matching(Interests(), local, cache_max=2)
+    matching = Matching(Interests(Selections(Config())), local, 2, Sites(2), "me")
     model: dict[int, str] = {}
     for step in steps:
         if isinstance(step, int):

@@ -168,7 +168,7 @@ def test_patterns_that_would_not_fit_into_a_record_are_refused_here_and_not_by_e
 
 def test_attributes_that_cannot_travel_are_the_callers_mistake() -> None:
     driver = Driver(config=Config(neighbours_target=0, record_body_max_bytes=100))
-    with pytest.raises(UsageError, match="encoded"):
+    with pytest.raises(UsageError, match="type object"):
         driver.node.set_attributes({"x": object()}, driver.now)
     with pytest.raises(UsageError, match="100 at most"):
         driver.node.set_attributes({"x": "y" * 100}, driver.now)
@@ -193,7 +193,7 @@ def test_what_others_tell_is_taken_over() -> None:
     assert driver.take(SubscribersChanged)
     assert driver.node.destinations("a/x") == ("p",)
     assert driver.node.routes.path("p") == ("me", "b", "p")
-    assert driver.node._parts.telling.sites_of == {"p": {"region": "north", "capacity": 3}}
+    assert driver.node._parts.sites.rows == {"p": {"region": "north", "capacity": 3}}
 
 
 def test_link_entries_that_make_no_sense_are_left_out() -> None:
@@ -272,7 +272,7 @@ def test_a_record_that_is_not_refreshed_is_forgotten() -> None:
     assert driver.node.destinations("a") == ()
     assert driver.node.book.origins() == {"me"}
     assert driver.node._parts.telling.addresses_of == {}
-    assert driver.node._parts.telling.sites_of == {}
+    assert driver.node._parts.sites.rows == {}
     assert driver.take(SubscribersChanged)
 
 

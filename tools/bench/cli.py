@@ -15,6 +15,9 @@ from anabranch.tools.bench import scenarios
 from anabranch.tools.bench.analytics import analytics as measure_analytics
 from anabranch.tools.bench.analytics import growth, parse_rows
 from anabranch.tools.bench.jobs import BenchError
+from anabranch.tools.bench.matching import filters as measure_filters
+from anabranch.tools.bench.matching import parse_entries
+from anabranch.tools.bench.matching import sites as measure_sites
 from anabranch.tools.bench.routing import parse_links, parse_peers
 from anabranch.tools.bench.routing import routing as measure_routing
 from anabranch.tools.bench.scenarios import Options, Row
@@ -217,6 +220,31 @@ def routing(
             _progress.print(f"    {row['change']}: {row['p50_ms']:,.3f} ms", markup=False)
             rows.append(row)
     _print("routing", rows, [], [], as_json)
+
+
+@bench_app.command()
+def matching(
+    filters: Annotated[
+        str, typer.Option("--filters", help="Filters against one message, separated by commas.")
+    ] = "1000,10000,100000",
+    sites: Annotated[
+        str, typer.Option("--sites", help="Sites against one expression, separated by commas; 0 for none.")
+    ] = "1000,10000",
+    as_json: AsJson = False,
+) -> None:
+    """Microseconds from a message to the filters that let it pass, and from an expression to its sites."""
+    filter_counts = parse_entries("--filters", filters)
+    site_counts = parse_entries("--sites", sites) if sites != "0" else []
+    rows = []
+    for counts, measure, what in (
+        (filter_counts, measure_filters, "filters"),
+        (site_counts, measure_sites, "sites"),
+    ):
+        for count in counts:
+            _progress.print(f"  {count:,} {what}", markup=False)
+            rows.append(_guarded(measure, count))
+            _progress.print(f"    {rows[-1]['p50_us']:,} us", markup=False)
+    _print("matching", rows, [], [], as_json)
 
 
 @bench_app.command()

@@ -6,12 +6,14 @@ Every command that has a peer of its own is decorated with `with_settings`.
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import msgspec
 import typer
 
+from anabranch.overlay.attributes import check_attributes
 from anabranch.overlay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -123,3 +125,16 @@ def _load(given: dict[str, Any]) -> "Settings":
     settings = load_settings(file=given.pop("file"), environ=os.environ, options=given)
     configure(settings.log_format, settings.log_level)
     return settings
+
+
+def checked_attributes(text: str | None, model: Mapping[str, str]) -> dict[str, object] | None:
+    """The value of --attributes, a JSON object; None if it was not given."""
+    if text is None:
+        return None
+    try:
+        given = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"--attributes {text!r} is not JSON ({error}): as in '{{\"load\": 0.9}}'") from None
+    check_attributes(given, model)
+    attributes: dict[str, object] = given
+    return attributes

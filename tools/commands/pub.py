@@ -12,9 +12,10 @@ import msgspec
 import typer
 
 from anabranch.overlay.errors import UsageError
+from anabranch.overlay.expressions import parse
 from anabranch.overlay.patterns import check_topic
 from anabranch.overlay.qos import Guarantee
-from anabranch.tools.commands.options import checked_number, with_settings
+from anabranch.tools.commands.options import checked_attributes, checked_number, with_settings
 from anabranch.tools.commands.printing import stdin_lines
 from anabranch.tools.commands.running import (
     CommandError,
@@ -44,6 +45,8 @@ class _Order(msgspec.Struct, kw_only=True):
     wait: int
     timeout: float
     as_json: bool
+    attributes: dict[str, object] | None
+    to: str | None
     guarantee: Guarantee
     confirm: float
 
@@ -72,6 +75,13 @@ def pub(
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds to wait for them, and for a peer.")
     ] = 5.0,
+    attributes: Annotated[
+        str | None,
+        typer.Option("--attributes", help="What filters look at, as a JSON object: '{\"altitude\": 900}'."),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Only to sites for which this is true: \"region = 'north'\".")
+    ] = None,
     guarantee: Annotated[
         str, typer.Option("--guarantee", help="best_effort, acknowledged or persistent.")
     ] = Guarantee.BEST_EFFORT.value,
@@ -101,6 +111,8 @@ def pub(
         wait=checked_number("--wait", wait, 0, 1_000_000),
         timeout=checked_number("--timeout", timeout, 0.0, 1e9),
         as_json=as_json,
+        attributes=checked_attributes(attributes, settings.config.message_attributes),
+        to=parse(to, settings.config.site_attributes).text if to is not None else None,
         guarantee=promise,
         confirm=checked_number("--confirm", confirm, 0.0, 1e9),
     )
@@ -120,14 +132,14 @@ async def _publish(endpoint: Peer, order: _Order, settings: Settings) -> int:
         loop = asyncio.get_running_loop()
         started = loop.time()
         async for payload in _payloads(order, settings.config.payload_max_bytes):
-            await publisher.put(payload)
+            await publisher.put(payload, attributes=order.attributes, to=order.to)
             messages += 1
             if order.rate:
                 await asyncio.sleep(max(0.0, started + messages / order.rate - loop.time()))
         if isinstance(publisher, AssuredPublisher):
             subscribers = sorted({*subscribers, *publisher.receivers})
             missing = (await publisher.confirmed(order.confirm)).missing
-        subscribers = sorted({*subscribers, *peer.subscribers(order.topic)})
+        subscribers = sorted({*subscribers, *_receivers(peer, order)})
     counters = peer.counters
     outcome = {
         "topic": order.topic,
@@ -151,20 +163,26 @@ async def _find_subscribers(peer: Peer, order: _Order, settings: Settings) -> li
             if not settings.listen:
                 await peer.wait_for_links()
             if order.wait:
-                await peer.wait_for_subscribers(order.topic, order.wait)
+                await peer.wait_for_subscribers(
+                    order.topic, order.wait, attributes=order.attributes, to=order.to
+                )
     except TimeoutError:
         if not settings.listen and not peer.report()["links"]:
             raise CommandError(
                 f"no peer answered at {place_of(settings)} within {order.timeout:g} s: start one there with "
                 "'anabranch peer', or name another with --join"
             ) from None
-        found = peer.subscribers(order.topic)
+        found = _receivers(peer, order)
         who = f"{len(found)} of {order.wait} peers want" if found else "nobody wants"
         raise CommandError(
             f"{who} {order.topic!r} after {order.timeout:g} s: nothing was published; wait longer with "
             "--timeout, or publish all the same with --wait 0"
         ) from None
-    return list(peer.subscribers(order.topic))
+    return list(_receivers(peer, order))
+
+
+def _receivers(peer: Peer, order: _Order) -> tuple[str, ...]:
+    return peer.subscribers(order.topic, attributes=order.attributes, to=order.to)
 
 
 async def _payloads(order: _Order, payload_max_bytes: int) -> AsyncIterator[object]:

@@ -9,10 +9,12 @@ import msgspec
 import structlog
 import typer
 
+from anabranch.overlay.attributes import check_attributes, plain
 from anabranch.overlay.errors import UsageError
+from anabranch.overlay.expressions import parse
 from anabranch.overlay.patterns import check_pattern, matches
 from anabranch.overlay.qos import Overflow
-from anabranch.tools.commands.options import checked_number, with_settings
+from anabranch.tools.commands.options import checked_attributes, checked_number, with_settings
 from anabranch.tools.commands.printing import Printer
 from anabranch.tools.commands.running import check_store, make_endpoint, place_of, run_to_end, unfinished
 from anabranch.transport.durable import DurableMessage
@@ -34,6 +36,14 @@ def sub(
     patterns: Annotated[list[str], typer.Argument(help="Topics; '*' is one level, '**' any number of them.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per message.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Print payloads alone, untouched.")] = False,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", help='Only messages whose attributes pass: "altitude > 10000".'),
+    ] = None,
+    attributes: Annotated[
+        str | None,
+        typer.Option("--attributes", help='What this site is, as a JSON object: \'{"region": "north"}\'.'),
+    ] = None,
     count: Annotated[int | None, typer.Option("--count", help="End after this many messages.")] = None,
     timeout: Annotated[float | None, typer.Option("--timeout", help="End after this many seconds.")] = None,
     overflow: Annotated[
@@ -52,6 +62,9 @@ def sub(
     """
     for pattern in patterns:
         check_pattern(pattern)
+    if where is not None:
+        parse(where, settings.config.message_attributes)
+    site = checked_attributes(attributes, settings.config.site_attributes)
     if as_json and raw:
         raise UsageError("--json and --raw: give one of them")
     if overflow not in list(Overflow):
@@ -65,6 +78,7 @@ def sub(
     show = as_json_line if as_json else raw_line if raw else text_line
     endpoint = make_endpoint(settings, "sub")
     reading = _Reading(endpoint, list(dict.fromkeys(patterns)), show, count, overflow, durable)
+    reading.where, reading.site = where, site
     work = reading.run(timeout, place_of(settings) if not settings.listen else "")
     return run_to_end(work, when_stopped=unfinished if count else lambda _: 0)
 
@@ -86,6 +100,9 @@ class _Reading:
         self._show = show
         self._wanted = count
         self._overflow = overflow
+        self.where: str | None = None
+        self.site: dict[str, object] | None = None
+        """What this site declares that it is."""
         self._durable = durable
         self._taken = 0
         self._is_over = False
@@ -93,8 +110,10 @@ class _Reading:
     async def run(self, timeout: float | None, place: str) -> int:
         """Until the count is reached, the time is over, or nobody reads the output; the exit code."""
         async with self._endpoint as peer, Printer() as printer:
+            if self.site is not None:
+                peer.set_attributes(self.site)
             subscriptions = [
-                peer.subscribe(pattern, overflow=self._overflow, durable=self._durable)
+                peer.subscribe(pattern, where=self.where, overflow=self._overflow, durable=self._durable)
                 for pattern in self._patterns
             ]
             log.info("subscribed", peer=str(peer.name), patterns=self._patterns)
@@ -138,7 +157,7 @@ def as_json_line(message: Message) -> bytes:
     payload, encoding = message.payload, "value"
     if isinstance(payload, bytes | memoryview):
         payload, encoding = _text_or_base64(bytes(payload))
-    line = {
+    line: dict[str, object] = {
         "topic": message.topic,
         "payload": payload,
         "encoding": encoding,
@@ -148,6 +167,10 @@ def as_json_line(message: Message) -> bytes:
         "age_ms": round(message.age * 1e3, 3),
         "late": message.late,
     }
+    if message.attributes:
+        line["attributes"] = plain(check_attributes(message.attributes))
+    if message.to:
+        line["to"] = message.to
     return _encoder.encode(line) + b"\n"
 
 

@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from anabranch.overlay.actions import DeliveredRun
+from anabranch.overlay.actions import DeliveredRun, SelectedDelivery
+from anabranch.overlay.attributes import NO_ATTRIBUTES, Row
+from anabranch.overlay.expressions import parse
 from anabranch.overlay.headers import PASSES_MAX
 from anabranch.overlay.patterns import matches
 
@@ -50,6 +52,7 @@ class Published:
         "deadline_s",
         "first",
         "incarnation",
+        "is_selected",
         "key",
         "origin",
         "prints",
@@ -71,6 +74,8 @@ class Published:
         """0: none."""
         self.key: StreamKey = (origin, publisher, incarnation)
         """The stream this publisher makes."""
+        self.is_selected = False
+        """Whether filters or selections of sites decided whom its messages were for."""
         self.times: array[float] = array("d")
         self.prints: array[int] = array("L")
         """Checksums of the payloads, when the ledger checks them."""
@@ -109,9 +114,13 @@ class SimSubscription:
         pattern: str,
         keep: bool,
         callback: Callable[[Delivery], None] | None = None,
+        where: str | None = None,
     ) -> None:
         self.peer = peer
         self.pattern = pattern
+        self.where = where
+        """Its filter, as its application wrote it."""
+        self.condition = parse(where) if where is not None else None
         self.messages: list[Delivery] = []
         self.received: dict[StreamKey, Received] = {}
         self.last: dict[StreamKey, int] = {}
@@ -163,6 +172,8 @@ class Ledger:
         self._check = check
         self._published: dict[tuple[str, int], list[Published]] = {}
         self.subscriptions: list[SimSubscription] = []
+        self.sites: dict[str, Row] = {}
+        """What applications said that their sites are."""
         self.published_count = 0
         self.delivered_count = 0
 
@@ -236,7 +247,9 @@ class Ledger:
         found = []
         for subscription in self.subscriptions:
             for published in self:
-                if not matches(subscription.pattern, published.topic):
+                if published.is_selected or not matches(subscription.pattern, published.topic):
+                    continue  # whom the selected ones are for is not known here
+                if subscription.condition is not None and not subscription.condition.matches(NO_ATTRIBUTES):
                     continue
                 received = subscription.received.get(published.key)
                 got = set(received.sequences) if received else set()
@@ -294,6 +307,13 @@ class Ledger:
             raise BrokenPromiseError(f"{what}: the subscription does not exist")
         if not matches(subscription.pattern, run.topic):
             raise BrokenPromiseError(f"{what}: it did not ask for that")
+        attributes = run.selected.attributes if isinstance(run, SelectedDelivery) else NO_ATTRIBUTES
+        if subscription.condition is not None and not subscription.condition.matches(attributes):
+            raise BrokenPromiseError(f"{what}, with {attributes}: its filter is {subscription.where!r}")
+        to = run.selected.to if isinstance(run, SelectedDelivery) else None
+        site = self.sites.get(subscription.peer, NO_ATTRIBUTES)
+        if to is not None and not to.matches(site):
+            raise BrokenPromiseError(f"{what} as a site with {site}: that was for {to.text!r}")
         if not self._fits(published, run):
             raise BrokenPromiseError(f"{what}: that was never published")
         if run.path[0] != run.origin or run.path[-1] != subscription.peer:

@@ -3,8 +3,10 @@
 from collections.abc import Container, Mapping, Sequence
 from math import inf
 
+from anabranch.overlay.attributes import check_attributes
 from anabranch.overlay.codec import encode_payload
 from anabranch.overlay.errors import UsageError
+from anabranch.overlay.interests import Interest
 from anabranch.overlay.publishing import Outlet
 from anabranch.overlay.qos import Demand, Role
 from anabranch.transport.simulator.assurances import SimPublisher
@@ -32,8 +34,11 @@ class SimPeer(Shell):
         self._note(time, TraceKind.FAULT)
         local = self.clock(time)
         self.node.start(local)
+        if self.name in self._ledger.sites:
+            self.node.set_attributes(self._ledger.sites[self.name], local)
         for subscription in again:
-            self.subscriptions[self.node.subscribe(subscription.pattern, local)] = subscription
+            number = self.node.subscribe(subscription.pattern, local, where=subscription.where)
+            self.subscriptions[number] = subscription
             subscription.begin(time)
         self.turn(time)
 
@@ -47,6 +52,7 @@ class SimPeer(Shell):
         self.is_gone = not reset
         self._backlog.clear()
         self._outlets.clear()
+        self._flows.clear()
         self.assured.clear()
         self._calls.clear()
         for wire in list(self.links.values()):
@@ -86,7 +92,8 @@ class SimPeer(Shell):
     def subscribe(self, subscription: SimSubscription, time: float) -> None:
         """The application wants a pattern."""
         local = self.application_step(time)
-        self.subscriptions[self.node.subscribe(subscription.pattern, local)] = subscription
+        number = self.node.subscribe(subscription.pattern, local, where=subscription.where)
+        self.subscriptions[number] = subscription
         subscription.begin(time)
         self.turn(time)
 
@@ -115,6 +122,44 @@ class SimPeer(Shell):
             ledger.put(published, payload, time)
             node.publish(outlet, encoded, size, local)
         node.flush(local)
+        self.turn(time)
+
+    def select(
+        self,
+        topic: str,
+        payloads: Sequence[object],
+        demand: Demand,
+        attributes: Mapping[str, object] | None,
+        to: str | None,
+        time: float,
+    ) -> None:
+        """The application puts messages with attributes, or for selected sites."""
+        local = self.application_step(time)
+        outlet, _ = self._outlets.get((topic, demand)) or self._open(topic, demand, local)
+        for payload in payloads:
+            encoded, size = encode_payload(payload)
+            flow = self.node.select(outlet, encoded, size, attributes, to, local)
+            published = self._flows.get(flow.publisher)
+            if published is None:
+                published = self._ledger.open(
+                    self.name,
+                    flow.publisher,
+                    self.incarnation,
+                    topic,
+                    flow.next_sequence - 1,
+                    demand.deadline_s,
+                )
+                published.is_selected = True
+                self._flows[flow.publisher] = published
+            self._ledger.put(published, payload, time)
+        self.node.flush(local)
+        self.turn(time)
+
+    def set_attributes(self, attributes: Mapping[str, object], time: float) -> None:
+        """The application says what its site is."""
+        local = self.application_step(time)
+        self._ledger.sites[self.name] = check_attributes(attributes)
+        self.node.set_attributes(attributes, local)
         self.turn(time)
 
     def _open(self, topic: str, demand: Demand, local: float) -> tuple[Outlet, Published]:
@@ -157,11 +202,13 @@ class SimPeer(Shell):
 
     # Looking
 
-    def patterns(self) -> frozenset[str]:
+    def patterns(self) -> frozenset[Interest]:
         """What its application wants."""
+        if any(subscription.where is not None for subscription in self.subscriptions.values()):
+            return self.node.interests.patterns_of(self.name)  # what covers what is decided there
         return frozenset(subscription.pattern for subscription in self.subscriptions.values())
 
-    def knows(self, wanted: Mapping[str, frozenset[str]]) -> bool:
+    def knows(self, wanted: Mapping[str, frozenset[Interest]]) -> bool:
         """Whether it can route to all these peers and knows that they want exactly this."""
         node = self.node
         if self.config.role is Role.CLIENT:

@@ -80,6 +80,7 @@ class Shell:
         self.subscriptions: dict[SubscriptionId, SimSubscription] = {}
         self._outlets: dict[tuple[str, Demand], tuple[Outlet, Published]] = {}
         """Its application's publishers, by topic and what they ask for."""
+        self._flows: dict[int, Published] = {}
         self.assured: dict[StreamKey, SimPublisher] = {}
         """Those with a guarantee."""
         self._acknowledged: dict[tuple[str, float], SimPublisher] = {}

@@ -3,7 +3,7 @@
 Everything random comes from the seed, so a failing run is named by it and happens again exactly.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from anabranch.overlay.config import Config
 from anabranch.overlay.errors import UsageError
@@ -176,10 +176,15 @@ class Simulator:
     # Applications
 
     def subscribe(
-        self, name: str, pattern: str, *, callback: Callable[[Delivery], None] | None = None
+        self,
+        name: str,
+        pattern: str,
+        *,
+        where: str | None = None,
+        callback: Callable[[Delivery], None] | None = None,
     ) -> SimSubscription:
         """Subscribe at a peer. The callback may publish; it is called after the peer's turn."""
-        subscription = SimSubscription(name, check_pattern(pattern), self._keep_messages, callback)
+        subscription = SimSubscription(name, check_pattern(pattern), self._keep_messages, callback, where)
         self.peer(name).subscribe(subscription, self.now)
         self.ledger.subscriptions.append(subscription)
         return subscription
@@ -188,9 +193,25 @@ class Simulator:
         """Cancel a subscription; what it got stays in the ledger."""
         self.peer(subscription.peer).unsubscribe(subscription, self.now)
 
-    def publish(self, name: str, topic: str, *payloads: object, deadline_s: float = 0.0) -> None:
+    def publish(
+        self,
+        name: str,
+        topic: str,
+        *payloads: object,
+        deadline_s: float = 0.0,
+        attributes: Mapping[str, object] | None = None,
+        to: str | None = None,
+    ) -> None:
         """Put messages at a peer, all within one turn of its loop."""
-        self.peer(name).publish(topic, payloads, deadline_s, self.now)
+        peer = self.peer(name)
+        if attributes is None and to is None:
+            peer.publish(topic, payloads, deadline_s, self.now)
+        else:
+            peer.select(topic, payloads, Demand(deadline_s), attributes, to, self.now)
+
+    def set_attributes(self, name: str, attributes: Mapping[str, object]) -> None:
+        """Say what a peer's site is; a restarted peer says it again."""
+        self.peer(name).set_attributes(attributes, self.now)
 
     def acknowledge(self, name: str, topic: str, *payloads: object, deadline_s: float = 0.0) -> SimPublisher:
         """Put messages with an acknowledged publisher: the same one each time until its peer crashes."""

@@ -1,0 +1,86 @@
+"""Content filters and selections of sites over real sockets, asynchronous and blocking."""
+
+import pytest
+
+from anabranch import ExpressionError, UsageError
+from anabranch.blocking import Peer as BlockingPeer
+from anabranch.overlay.config import Config
+from anabranch.testing import mesh
+
+
+async def _filters() -> None:
+    async with mesh("a", "b", "c") as peers:
+        a, b, c = peers["a"], peers["b"], peers["c"]
+        high = b.subscribe("air/*", where="altitude > 10000")
+        everything = c.subscribe("air/*")
+        await a.wait_for_subscribers("air/x", 2, timeout=10)
+        publisher = await a.publisher("air/x")
+        for altitude in range(9_990, 10_011, 10):
+            await publisher.put({"altitude": altitude}, attributes={"altitude": altitude})
+        await publisher.put(b"plain")
+        large = bytes(100_000)
+        await publisher.put(large, attributes={"altitude": 11_000, "tags": {"x", 2}})
+        got = [await everything.receive(timeout=10) for _ in range(5)]
+        assert [each.payload for each in got] == [
+            *({"altitude": altitude} for altitude in (9_990, 10_000, 10_010)),
+            b"plain",
+            large,
+        ]
+        assert got[-1].attributes == {"altitude": 11_000, "tags": frozenset(("x", 2))}
+        first, second = [await high.receive(timeout=10) for _ in range(2)]
+        assert first.payload == {"altitude": 10_010}
+        assert second.payload == large
+        assert high.receive_nowait() is None
+        assert b.counters["delivered"] == 2, "nothing else was sent there"
+
+
+async def _sites() -> None:
+    async with mesh("a", "b", "c") as peers:
+        a, b, c = peers["a"], peers["b"], peers["c"]
+        inboxes = {name: peer.subscribe("@site") for name, peer in peers.items()}
+        b.set_attributes({"load": 0.9, "region": "north"})
+        c.set_attributes({"load": 0.1, "region": "north"})
+        assert await a.wait_for_subscribers("@site", 2, to="region = 'north'", timeout=10) == ("b", "c")
+        await a.put(None, 1, to="region = 'north' and load > 0.5")
+        await a.put(None, 2, to="region = 'north'")
+        await a.put("@site", 3, to="not exists(region)")
+        b_got = [(await inboxes["b"].receive(timeout=10)) for _ in range(2)]
+        assert [each.payload for each in b_got] == [1, 2]
+        assert b_got[0].to == "region = 'north' and load > 0.5"
+        assert (await inboxes["c"].receive(timeout=10)).payload == 2
+        assert (await inboxes["a"].receive(timeout=10)).payload == 3
+        with pytest.raises(UsageError, match="without a topic"):
+            await a.put(None, 4)
+        with pytest.raises(ExpressionError, match="column 8"):
+            await a.put(None, 4, to="load > ")
+        with pytest.raises(UsageError, match="type dict"):
+            await a.put("t", 4, attributes={"x": {}})
+        with pytest.raises(ExpressionError):
+            a.subscribe("t", where="x >")
+        assured = await a.publisher("t", guarantee="acknowledged")
+        with pytest.raises(UsageError, match="best_effort"):
+            await assured.put(1, to="load > 1")
+
+
+@pytest.mark.parametrize("story", [_filters, _sites], ids=["filters", "sites"])
+def test_over_real_sockets(story) -> None:  # type: ignore[no-untyped-def]
+    import asyncio
+
+    asyncio.run(story())
+
+
+def test_the_blocking_form(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    address = f"ipc://{tmp_path / 'a'}"
+    config = Config.local(site_attributes={"load": "number"})
+    with BlockingPeer("a", listen=address, config=config) as a, BlockingPeer("b", join=address) as b:
+        b.set_attributes({"load": 3})
+        inbox = b.subscribe("t", where="level = 2")
+        a.wait_for_subscribers("t", timeout=10)
+        a.wait_for_subscribers("t", 1, attributes={"level": 2}, to="load = 3", timeout=10)
+        for level in (1, 2, 3):
+            a.put("t", level, attributes={"level": level}, to="load > 2")
+        assert inbox.receive(timeout=10).payload == 2
+        with pytest.raises(ExpressionError, match="did you mean 'load'"):
+            a.put("t", 1, to="laod > 2")
+        with pytest.raises(UsageError, match="without a topic"):
+            a.put(None, 1)

@@ -1,0 +1,202 @@
+"""Content filters and selections of sites, in virtual time."""
+
+import os
+import random
+
+import pytest
+
+from anabranch.overlay.attributes import check_attributes
+from anabranch.overlay.config import Config
+from anabranch.overlay.errors import UsageError
+from anabranch.overlay.expressions import parse
+from anabranch.testing import Mesh
+from anabranch.transport.simulator import Conditions, Simulator
+
+SEEDS = int(os.environ.get("ANABRANCH_ADDRESSING_SEEDS", "8"))
+FIXED = Config(neighbours_target=0)
+
+
+def star() -> Mesh:
+    """`hub` in the middle, so that each message to a leaf crosses one link that is its own."""
+    mesh = Mesh("hub", seed=3, config=FIXED)
+    for name in ("n1", "n2", "s1"):
+        mesh.add_peer(name, joins=["hub"])
+    return mesh
+
+
+def bundles(mesh: Mesh) -> int:
+    return mesh.simulator.bundles_sent()
+
+
+def test_a_filtered_subscription_gets_what_passes_and_the_links_carry_nothing_else() -> None:
+    mesh = star()
+    high = mesh.subscribe("n1", "air/*", where="altitude > 10000")
+    low = mesh.subscribe("n2", "air/*", where="altitude <= 10000 and not military")
+    whole = mesh.subscribe("s1", "air/radar")
+    mesh.settle()
+    for altitude in (12_000, 9_000, 15_000):
+        mesh.publish("hub", "air/plot", altitude, attributes={"altitude": altitude})
+    mesh.run_for(0.5)
+    high.assert_payloads(12_000, 15_000)
+    low.assert_payloads(9_000)
+    assert bundles(mesh) == 3
+    mesh.publish("hub", "air/radar", "plain")
+    mesh.publish("hub", "air/radar", "own", attributes={"altitude": 3, "military": True})
+    mesh.run_for(0.5)
+    whole.assert_payloads("plain", "own")
+    assert bundles(mesh) == 5, "nobody else wanted those"
+    assert mesh.counters().get("lost", 0) == 0
+
+
+def test_order_is_kept_between_messages_for_different_receivers_and_plain_ones() -> None:
+    mesh = star()
+    everything = mesh.subscribe("n1", "t")
+    some = mesh.subscribe("n2", "t", where="kind = 'b'")
+    mesh.settle()
+    expected = []
+    for number in range(40):
+        attributes = {"kind": "ab"[number % 2]} if number % 3 else None
+        mesh.publish("hub", "t", number, attributes=attributes)
+        expected.append(number)
+    mesh.run_for(0.5)
+    everything.assert_payloads(*expected)
+    some.assert_payloads(*(number for number in expected if number % 3 and number % 2))
+    counters = mesh.counters()
+    assert counters.get("lost", 0) == 0, "what was for others is no loss"
+    assert counters.get("dropped.not_selected", 0) == 0
+
+
+def test_all_and_only_the_matching_sites_get_it_with_a_topic_and_without() -> None:
+    mesh = star()
+    inboxes = {name: mesh.subscribe(name, "@site") for name in ("hub", "n1", "n2", "s1")}
+    topics = {name: mesh.subscribe(name, "grid/shed") for name in ("n1", "s1")}
+    for name, load in (("n1", 0.9), ("n2", 0.2), ("s1", 0.95)):
+        mesh.set_attributes(name, {"region": "north" if name[0] == "n" else "south", "load": load})
+    mesh.settle()
+    mesh.run_for(0.2)
+    mesh.publish("hub", "@site", 1, to="region = 'north'")
+    mesh.publish("hub", "grid/shed", 2, to="load > 0.8 and not (region = 'south')")
+    mesh.publish("hub", "@site", 3, to="not exists(load)")
+    mesh.publish("n1", "@site", 4, to="load * 2 > 1.5 or load < 0.3")
+    mesh.run_for(0.5)
+    assert {name: sorted(inbox.payloads) for name, inbox in inboxes.items()} == {
+        "hub": [3],
+        "n1": [1, 4],
+        "n2": [1, 4],
+        "s1": [4],
+    }
+    topics["n1"].assert_payloads(2)
+    topics["s1"].assert_payloads()
+
+
+def test_a_site_that_changed_meanwhile_does_not_deliver() -> None:
+    mesh = star()
+    inbox = mesh.subscribe("n1", "@site")
+    mesh.set_attributes("n1", {"on": True})
+    mesh.settle()
+    mesh.run_for(0.2)
+    mesh.publish("hub", "@site", "for those that are on", to="on")
+    mesh.set_attributes("n1", {"on": False})
+    mesh.run_for(0.5)
+    inbox.assert_payloads()
+    assert mesh.counters("n1")["dropped.not_selected"] == 1
+    mesh.publish("hub", "@site", "off", to="not on")
+    mesh.run_for(0.5)
+    inbox.assert_payloads("off")
+
+
+def test_light_clients_select_and_are_selected() -> None:
+    mesh = star()
+    mesh.add_peer("c", joins=["n1"], client=True)
+    mesh.add_peer("d", joins=["s1"], client=True)
+    inbox = mesh.subscribe("d", "**", where="level >= 3")
+    mesh.set_attributes("d", {"tags": ["x", "y"]})
+    mesh.settle()
+    mesh.run_for(0.2)
+    mesh.publish("c", "a", "low", attributes={"level": 1})
+    mesh.publish("c", "a", "high", attributes={"level": 3})
+    mesh.publish("c", "a", "both", attributes={"level": 4}, to="tags superset {'x'}")
+    mesh.publish("c", "a", "other site", attributes={"level": 4}, to="tags superset {'z'}")
+    mesh.run_for(0.5)
+    inbox.assert_payloads("high", "both")
+
+
+def test_declared_attributes_make_mistakes_errors_where_they_are_made() -> None:
+    config = FIXED.replace(site_attributes={"load": "number"}, message_attributes={"level": "number"})
+    mesh = Mesh("a", "b", config=config)
+    with pytest.raises(UsageError, match="did you mean 'load'"):
+        mesh.set_attributes("a", {"laod": 1})
+    with pytest.raises(UsageError, match="declared as number"):
+        mesh.publish("a", "t", 1, attributes={"level": "high"})
+    with pytest.raises(UsageError, match="column 8: a text is compared with a number"):
+        mesh.publish("a", "t", 1, to="load > 'x'")
+    with pytest.raises(UsageError, match="column 1: attribute 'x' is not declared"):
+        mesh.subscribe("a", "t", where="x = 1")
+
+
+SELECTIONS = (
+    "load > 0.7",
+    "region in ('r1', 'r2') and not (load < 0.5)",
+    "load < 0.2 or load > 0.9",
+    "tags intersects {'a'} and tags not superset {'b'}",
+    "not up or load + reserve > 1.4",
+)
+
+
+def random_attributes(rng: random.Random) -> dict[str, object]:
+    return {
+        "load": round(rng.random(), 3),
+        "reserve": round(rng.random(), 3),
+        "region": f"r{rng.randrange(5)}",
+        "up": rng.random() < 0.8,
+        "tags": rng.sample("abc", rng.randint(0, 3)),
+    }
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_changing_sites_get_all_and_only_what_is_for_them(seed: int) -> None:
+    rng = random.Random(f"sites/{seed}")
+    sim = Simulator(seed, default=Conditions(delay_s=0.005))
+    names = [f"p{number}" for number in range(30)]
+    for number, name in enumerate(names):
+        sim.add_peer(name, config=FIXED, seeds=[rng.choice(names[:number])] if number else [])
+    inboxes = {name: sim.subscribe(name, "@site") for name in names}
+    history: dict[str, list[tuple[float, dict[str, object]]]] = {name: [] for name in names}
+
+    def change(name: str) -> None:
+        attributes = random_attributes(rng)
+        history[name].append((sim.now, attributes))
+        sim.set_attributes(name, attributes)
+
+    for name in names:
+        change(name)
+    assert sim.run_until_true(sim.is_settled, 20.0)
+    sim.run_for(1.0)
+    begin = sim.now
+    published: dict[str, tuple[str, float, str]] = {}
+
+    def publish(number: int) -> None:
+        source, to = rng.choice(names), rng.choice(SELECTIONS)
+        published[f"m{number}"] = (source, sim.now, to)
+        sim.publish(source, "@site", f"m{number}", to=to)
+
+    for number in range(60):
+        sim.at(begin + rng.random() * 3, lambda: change(rng.choice(names)))
+        sim.at(begin + rng.random() * 3, lambda number=number: publish(number))  # type: ignore[misc]
+    sim.run_for(5.0)
+    spread_s = 0.3
+    for name, inbox in inboxes.items():
+        got = [delivery.payload for delivery in inbox.messages]
+        assert len(got) == len(set(got))
+        for payload, (_, at, to) in published.items():
+            matches = parse(to).matches
+            states = [row for since, row in history[name] if since <= at - spread_s][-1:]
+            states += [row for since, row in history[name] if at - spread_s < since <= at + spread_s]
+            held = [matches(check_attributes(row)) for row in states]
+            if all(held):
+                assert payload in got, f"seed {seed}: {name} matched {to!r} throughout and missed {payload}"
+            if not any(held):
+                assert payload not in got, f"seed {seed}: {name} never matched {to!r} and got {payload}"
+    counters = sim.counters()
+    assert counters["delivered"] > 100
+    assert counters.get("lost", 0) == 0

@@ -1,0 +1,135 @@
+"""One message against many filters, and one expression against many sites: by the index, and asking each."""
+
+import random
+import time
+from collections.abc import Callable
+
+from anabranch.overlay.attributes import Row
+from anabranch.overlay.errors import UsageError
+from anabranch.overlay.expressions import Expression, parse
+from anabranch.overlay.filterindex import FilterIndex
+from anabranch.overlay.siteindex import SiteIndex
+from anabranch.tools.bench.measuring import percentile
+from anabranch.tools.bench.scenarios import Row as ResultRow
+
+ENTRIES_MAX = 1_000_000
+MATCHES = 10
+"""Filters that a message matches on average, however many there are: they get narrower as they get more."""
+NAMES = ("altitude", "speed", "heading")
+ROWS = 300
+PLAIN_ROWS = 5
+"""Of those, the ones for which each filter is asked."""
+CHANGES = 2000
+SELECTIONS = (
+    "region = 'r3' and load > 0.8",
+    "load between 0.2 and 0.4 and up",
+    "not (load < 0.5) and region in ('r1', 'r2', 'r5')",
+    "tags superset {'a'} or load > 0.95",
+    "load > 0.5 or not up",
+)
+
+
+def parse_entries(option: str, text: str) -> list[int]:
+    """`1000,10000` to numbers of entries; each once, in the order given."""
+    counts = []
+    for part in text.split(","):
+        try:
+            count = int(part)
+        except ValueError:
+            count = 0
+        if not 0 < count <= ENTRIES_MAX:
+            raise UsageError(
+                f"{option} {text!r}: {part.strip()!r} is not a number of entries; give whole numbers from 1 "
+                f"to {ENTRIES_MAX}, separated by commas, such as 1000,10000"
+            )
+        counts.append(count)
+    return list(dict.fromkeys(counts))
+
+
+def filters(count: int, seed: int = 1) -> ResultRow:
+    """One message against so many filters of three closed ranges each; no equality makes it easy."""
+    rng = random.Random(seed)  # noqa: S311 - must be repeatable
+    width = min(1.0, MATCHES / count) ** (1 / 3)
+    expressions = [_filter(rng, width) for _ in range(count)]
+    index: FilterIndex[int] = FilterIndex()
+    begun = time.perf_counter()
+    for owner, expression in enumerate(expressions):
+        index.add(expression, owner)
+    built_us = (time.perf_counter() - begun) / count * 1e6
+    rows: list[Row] = [{name: rng.random() for name in NAMES} for _ in range(ROWS)]
+    matches = 0
+    taken = []
+    for row in rows:
+        begun_ns = time.perf_counter_ns()
+        found = index.find(row)
+        taken.append(time.perf_counter_ns() - begun_ns)
+        matches += len(found)
+    plain = [_timed(lambda row=row: [each.matches(row) for each in expressions]) for row in rows[:PLAIN_ROWS]]  # type: ignore[misc]
+    p50_us = percentile(sorted(taken), 0.5) / 1e3
+    each_us = percentile(sorted(plain), 0.5) / 1e3
+    return {
+        "filters": count,
+        "p50_us": round(p50_us, 1),
+        "p99_us": round(percentile(sorted(taken), 0.99) / 1e3, 1),
+        "each_us": round(each_us, 1),
+        "speedup": round(each_us / p50_us, 1),
+        "matches": round(matches / ROWS, 1),
+        "add_us": round(built_us, 1),
+    }
+
+
+def sites(count: int, seed: int = 1) -> ResultRow:
+    """One expression against so many sites, and what it costs that a site changes."""
+    rng = random.Random(seed)  # noqa: S311 - must be repeatable
+    index = SiteIndex()
+    for number in range(count):
+        index.set(f"s{number}", _site(rng))
+    selections = [parse(text) for text in SELECTIONS]
+    taken = []
+    matches = 0
+    for _ in range(40):
+        for expression in selections:
+            begun_ns = time.perf_counter_ns()
+            matches += len(index.find(expression))
+            taken.append(time.perf_counter_ns() - begun_ns)
+    plain = [
+        _timed(lambda each=each: [each.matches(row) for row in index.rows.values()])  # type: ignore[misc]
+        for each in selections
+    ]
+    changes = [(f"s{rng.randrange(count)}", _site(rng)) for _ in range(CHANGES)]
+    begun = time.perf_counter()
+    for name, row in changes:
+        index.set(name, row)
+    change_us = (time.perf_counter() - begun) / CHANGES * 1e6
+    return {
+        "sites": count,
+        "p50_us": round(percentile(sorted(taken), 0.5) / 1e3, 1),
+        "p99_us": round(percentile(sorted(taken), 0.99) / 1e3, 1),
+        "each_us": round(percentile(sorted(plain), 0.5) / 1e3, 1),
+        "matches": round(matches / len(taken), 1),
+        "change_us": round(change_us, 1),
+        "changes_per_second": round(1e6 / change_us),
+    }
+
+
+def _filter(rng: random.Random, width: float) -> Expression:
+    parts = []
+    for name in NAMES:
+        low = rng.random() * (1 - width)
+        parts.append(f"{name} between {low!r} and {low + width!r}")
+    return parse(" and ".join(parts))
+
+
+def _site(rng: random.Random) -> Row:
+    return {
+        "load": rng.random(),
+        "region": f"r{rng.randrange(20)}",
+        "up": rng.random() < 0.9,
+        "tags": frozenset(rng.sample("abcd", rng.randint(0, 3))),
+    }
+
+
+def _timed(work: Callable[[], object]) -> int:
+    begun_ns = time.perf_counter_ns()
+    work()
+    return time.perf_counter_ns() - begun_ns
