@@ -12,8 +12,8 @@ from anabranch import Peer
 async def main(options: argparse.Namespace) -> None:
     """Neither peer has a `join` address; both name the same group."""
     async with (
-        Peer("alice", listen=options.listen, beacon=options.beacon) as alice,
-        Peer("bob", listen=options.listen, beacon=options.beacon) as bob,
+        Peer("alice", listen=options.listen, beacon=options.beacon, open=True) as alice,
+        Peer("bob", listen=options.listen, beacon=options.beacon, open=True) as bob,
         bob.subscribe("news") as news,
     ):
         await alice.wait_for_links(1, timeout=10)

@@ -11,8 +11,8 @@ from anabranch.blocking import Peer, Subscription
 def main() -> None:
     """This thread publishes, another one reads."""
     with (
-        Peer("alice", listen="tcp://127.0.0.1:0") as alice,
-        Peer("bob", join=alice.addresses) as bob,
+        Peer("alice", listen="tcp://127.0.0.1:0", open=True) as alice,
+        Peer("bob", join=alice.addresses, open=True) as bob,
         bob.subscribe("jobs/*") as jobs,
     ):
         worker = threading.Thread(target=work, args=(jobs,))

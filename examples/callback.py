@@ -21,7 +21,10 @@ async def main() -> None:
         if message.sequence == 2:
             done.set()
 
-    async with Peer("alice", listen="tcp://127.0.0.1:0") as alice, Peer("bob", join=alice.addresses) as bob:
+    async with (
+        Peer("alice", listen="tcp://127.0.0.1:0", open=True) as alice,
+        Peer("bob", join=alice.addresses, open=True) as bob,
+    ):
         bob.subscribe("counter", callback=show)
         bob.subscribe("counter", callback=show_and_count)
         await alice.wait_for_subscribers("counter", timeout=5)

@@ -11,8 +11,8 @@ from anabranch import Peer
 async def main() -> None:
     """Two publishers of one topic: one deadline that can be met, one that cannot."""
     async with (
-        Peer("alice", listen="tcp://127.0.0.1:0") as alice,
-        Peer("bob", join=alice.addresses) as bob,
+        Peer("alice", listen="tcp://127.0.0.1:0", open=True) as alice,
+        Peer("bob", join=alice.addresses, open=True) as bob,
         bob.subscribe("air/radar/*") as plots,
     ):
         relaxed = await alice.publisher("air/radar/nyc", deadline=5.0)

@@ -11,8 +11,8 @@ from anabranch import Peer
 async def main() -> None:
     """Link two peers, send one message, print it."""
     async with (
-        Peer("alice", listen="tcp://127.0.0.1:0") as alice,
-        Peer("bob", join=alice.addresses) as bob,
+        Peer("alice", listen="tcp://127.0.0.1:0", open=True) as alice,
+        Peer("bob", join=alice.addresses, open=True) as bob,
         bob.subscribe("greetings/*") as greetings,
     ):
         await alice.wait_for_subscribers("greetings/world", timeout=5)

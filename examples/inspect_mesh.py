@@ -16,7 +16,7 @@ async def main(options: argparse.Namespace) -> None:
     """Print links, topics and counters as the peer at the join address sees them."""
     async with contextlib.AsyncExitStack() as stack:
         join = options.join or await start_three_peers(stack)
-        client = await stack.enter_async_context(Client("inspector", join=join))
+        client = await stack.enter_async_context(Client("inspector", join=join, open=True))
         await client.wait_for_links(1, timeout=5)
         view: dict[str, Any] = await client.inspect(timeout=5)
     print(f"{view['peer']} ({view['variant']})")
@@ -29,9 +29,11 @@ async def main(options: argparse.Namespace) -> None:
 
 async def start_three_peers(stack: contextlib.AsyncExitStack) -> list[str]:
     """A mesh to look at; the address of its first peer."""
-    first = await stack.enter_async_context(Peer("first", listen="tcp://127.0.0.1:0"))
+    first = await stack.enter_async_context(Peer("first", listen="tcp://127.0.0.1:0", open=True))
     for name in ("second", "third"):
-        peer = await stack.enter_async_context(Peer(name, listen="tcp://127.0.0.1:0", join=first.addresses))
+        peer = await stack.enter_async_context(
+            Peer(name, listen="tcp://127.0.0.1:0", join=first.addresses, open=True)
+        )
         peer.subscribe(f"to/{name}")
         await first.wait_for_subscribers(f"to/{name}", timeout=5)
     await first.put("to/second", "something to count")

@@ -12,9 +12,9 @@ async def main() -> None:
     """Attach a client to one of two peers, close that peer, and go on publishing over the other."""
     config = Config.local()
     async with (
-        Peer("south", listen="tcp://127.0.0.1:0", config=config) as south,
-        Peer("north", listen="tcp://127.0.0.1:0", join=south.addresses, config=config) as north,
-        Client("handset", join=[*north.addresses, *south.addresses], config=config) as handset,
+        Peer("south", listen="tcp://127.0.0.1:0", config=config, open=True) as south,
+        Peer("north", listen="tcp://127.0.0.1:0", join=south.addresses, config=config, open=True) as north,
+        Client("handset", join=[*north.addresses, *south.addresses], config=config, open=True) as handset,
         south.subscribe("calls/**") as calls,
     ):
         await handset.wait_for_subscribers("calls/1", timeout=5)

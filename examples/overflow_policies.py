@@ -13,7 +13,10 @@ COUNT = 1000
 
 async def main() -> None:
     """The same messages to three subscriptions; two of them are not read until the end."""
-    async with Peer("alice", listen="tcp://127.0.0.1:0") as alice, Peer("bob", join=alice.addresses) as bob:
+    async with (
+        Peer("alice", listen="tcp://127.0.0.1:0", open=True) as alice,
+        Peer("bob", join=alice.addresses, open=True) as bob,
+    ):
         oldest = bob.subscribe("numbers", queue_max=QUEUE_MAX, overflow="drop_oldest")
         newest = bob.subscribe("numbers", queue_max=QUEUE_MAX, overflow="drop_newest")
         blocking = bob.subscribe("numbers", queue_max=QUEUE_MAX, overflow="block")

@@ -11,7 +11,7 @@ from anabranch import Peer
 
 async def main(options: argparse.Namespace) -> None:
     """Wait for a subscriber, then publish at a steady pace."""
-    async with Peer(options.name, listen=options.listen, join=options.join) as peer:
+    async with Peer(options.name, listen=options.listen, join=options.join, open=True) as peer:
         print(f"listening on {peer.addresses[0]}", flush=True)
         readings = await peer.publisher(options.topic)
         try:

@@ -20,13 +20,15 @@ CONFIG = Config.local(neighbours_target=0)
 async def main() -> None:
     """Publish from a to c all the time, and print each path that messages take."""
     async with contextlib.AsyncExitStack() as stack:
-        c = await stack.enter_async_context(Peer("c", listen="tcp://127.0.0.1:0", config=CONFIG))
+        c = await stack.enter_async_context(Peer("c", listen="tcp://127.0.0.1:0", config=CONFIG, open=True))
         long_way = await stack.enter_async_context(proxy(c.addresses[0], delay_s=0.005))
         b = await stack.enter_async_context(
-            Peer("b", listen="tcp://127.0.0.1:0", join=long_way.address, config=CONFIG)
+            Peer("b", listen="tcp://127.0.0.1:0", join=long_way.address, config=CONFIG, open=True)
         )
         direct = await stack.enter_async_context(proxy(c.addresses[0]))
-        a = await stack.enter_async_context(Peer("a", join=[direct.address, *b.addresses], config=CONFIG))
+        a = await stack.enter_async_context(
+            Peer("a", join=[direct.address, *b.addresses], config=CONFIG, open=True)
+        )
         await a.wait_for_links(2, timeout=5)
         await b.wait_for_links(2, timeout=5)
 

@@ -11,7 +11,7 @@ from anabranch import Peer
 
 async def main(options: argparse.Namespace) -> None:
     """Subscribe to a pattern and iterate."""
-    async with Peer(options.name, listen=options.listen, join=options.join) as peer:
+    async with Peer(options.name, listen=options.listen, join=options.join, open=True) as peer:
         print(f"listening on {peer.addresses[0]}", flush=True)
         received = 0
         try:

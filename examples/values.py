@@ -35,8 +35,8 @@ PAYLOADS = [
 async def main() -> None:
     """Send one of each and print both ends."""
     async with (
-        Peer("alice", listen="tcp://127.0.0.1:0") as alice,
-        Peer("bob", join=alice.addresses) as bob,
+        Peer("alice", listen="tcp://127.0.0.1:0", open=True) as alice,
+        Peer("bob", join=alice.addresses, open=True) as bob,
         bob.subscribe("values") as values,
     ):
         await alice.wait_for_subscribers("values", timeout=5)

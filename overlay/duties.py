@@ -86,6 +86,7 @@ class Duties:
             actions.append(SubscribersChanged())
             if change.state is LinkState.UP and change.cause == "hello":
                 timers.cancel(("links", 0))
+                actions += parts.spreading.show_credential(change.link, now)
                 actions += telling.links_now(now)
                 actions += parts.spreading.opened(change.link)
             elif change.state is LinkState.DOWN:

@@ -62,6 +62,11 @@ class Node(Commands):
         self._seeds = tuple(seeds)
 
     @property
+    def is_secured(self) -> bool:
+        """Whether peers have to prove who they are."""
+        return not self._parts.verifier.is_open
+
+    @property
     def recording(self) -> bool:
         """Whether `Write` actions are made; switch off where nobody keeps them."""
         return self.sessions.recording

@@ -77,6 +77,11 @@ class Spreading:
         ]
         return max(own, default=0)
 
+    def show_credential(self, link: Link, now: float) -> list[Action]:
+        """First of all a new neighbour gets our credential as a record: it passes records on in the order in
+        which they came, and others shall not get one that they cannot check."""
+        return self._send(link, [(self._identity.peer, int(RecordKind.CREDENTIAL))], now)
+
     def opened(self, link: Link) -> list[Action]:
         """Tell a new neighbour what we hold."""
         self._named.pop(link.id, None)

@@ -28,7 +28,17 @@ def share(body: list[Frame]) -> None:
 class Connection:
     """What both kinds have."""
 
-    __slots__ = ("_sent", "_window_at", "blocked_since", "closing", "link", "queue", "rate_bytes_s", "socket")
+    __slots__ = (
+        "_sent",
+        "_window_at",
+        "binding",
+        "blocked_since",
+        "closing",
+        "link",
+        "queue",
+        "rate_bytes_s",
+        "socket",
+    )
 
     def __init__(self, link: LinkId, socket: zmq.SyncSocket, queue_max_bytes: int) -> None:
         self.link = link
@@ -37,6 +47,8 @@ class Connection:
         self.blocked_since = 0.0
         """When the socket first refused to take more; 0 while it takes."""
         self.closing = False
+        self.binding = b""
+        """The key of the connection; empty in an open mesh."""
         self.rate_bytes_s = _RATE_FIRST_BYTES_S
         """How fast its queue has been leaving."""
         self._sent = 0
@@ -84,13 +96,17 @@ class Dialled(Connection):
 class Accepted(Connection):
     """A connection that a neighbour opened: a routing id on our ROUTER."""
 
-    __slots__ = ("fd", "routing_id")
+    __slots__ = ("expelled", "fd", "is_proven", "routing_id")
 
     def __init__(
         self, link: LinkId, socket: zmq.SyncSocket, routing_id: bytes, fd: int, queue_max_bytes: int
     ) -> None:
         super().__init__(link, socket, queue_max_bytes)
         self.routing_id = routing_id
+        self.is_proven = True
+        """Whether its hello was accepted: what it says before is limited in a secured mesh."""
+        self.expelled = False
+        """Whether it is to end, whatever it still sends."""
         self.fd = fd
         """The descriptor inside ZeroMQ, by which the monitor names a lost connection; -1 when unknown."""
 

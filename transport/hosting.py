@@ -51,7 +51,7 @@ def make_beacon(
 
     return Beacon(
         group,
-        name=node.peer,
+        name=node.peer if not node.is_secured else f"peer-{node.identity.instance:x}",
         instance=node.identity.instance,
         addresses=addresses,
         on_found=found,

@@ -27,6 +27,7 @@ from anabranch.transport.awaiting import Awaiting
 from anabranch.transport.beacons import Beacon
 from anabranch.transport.endpoints import advertisable, dialable, texts
 from anabranch.transport.hosting import PeerHost, make_beacon
+from anabranch.transport.identities import choose_identity, say_open
 from anabranch.transport.logwriter import LogWriter
 from anabranch.transport.persistence import Persistence
 from anabranch.transport.profiles import load_profile
@@ -52,6 +53,9 @@ class Peer(Requesting, Awaiting):
     `advertise`: addresses to tell the mesh instead of the bound ones (behind NAT, or with a wildcard).
     `beacon`: a UDP multicast group (`udp://239.192.7.40:7400`) to find neighbours by, `beacon_unicast` the
     hosts to ask where multicast does not reach.
+    `identity`: this peer's certificate and key (`anabranch keys issue` makes them): links are encrypted, and
+    only peers of the same authority take part. `open=True`: anybody may. One of the two must be given, here
+    or by ANABRANCH_IDENTITY or ANABRANCH_OPEN=1.
     `log_dir`: where to write probe, link, route and delivery records; None writes none.
     `store_dir`: where to keep what persistent publishers put and how far durable subscriptions are.
     `profile`: what was learned about links, as `anabranch analyze` writes it; see `load_profile`.
@@ -70,9 +74,13 @@ class Peer(Requesting, Awaiting):
         log_dir: str | Path | None = None,
         store_dir: str | Path | None = None,
         profile: str | Path | Profile | None = None,
+        identity: str | Path | None = None,
+        open: bool = False,  # noqa: A002 - the word that people say; open() is not used here
     ) -> None:
         self.name = PeerId.parse(name)
         self.config = config or Config()
+        self.identity = choose_identity(self.name, identity, open, self.config)
+        """What this peer signs and checks with; None in an open mesh."""
         self.addresses: list[str] = []
         """Where this peer accepts links, with real ports; filled when it is entered."""
         self._listen = [parse_address(text) for text in texts(listen)]
@@ -122,21 +130,30 @@ class Peer(Requesting, Awaiting):
             rng=random.Random(secrets.randbits(64)),  # noqa: S311 - spreads load, guards nothing
             seeds=self._join,
             addresses=(),
+            signer=self.identity.signer if self.identity else None,
+            verifier=self.identity.verifier if self.identity else None,
         )
         if self._profile is not None:
             node.use_profile(self._profile)
         self._node = node
+        if self.identity is not None:
+            self.identity.counters = node.counters
+        elif self._listen:
+            say_open(self.name)
         if self._store_dir is not None:
             self._persistence = await Persistence.open(self._store_dir, node)
         if self._log_dir is not None:
             offset_us = epoch - int(time.monotonic() * 1e6)
             self._writer = LogWriter(self._log_dir, str(self.name), wall_offset_us=offset_us)
         write = self._writer.write if self._writer is not None else None
-        shell = self._shell = Shell(node, self._deliver, self._notify, write, self._subscriptions)
+        domain = self.identity.domain if self.identity else None
+        shell = self._shell = Shell(node, self._deliver, self._notify, write, self._subscriptions, domain)
         try:
             self.addresses = shell.listen(self._listen)
             node.set_addresses(self._advertise or advertisable(self.addresses))
             shell.start()
+            if self.identity is not None:
+                self.identity.watch(shell)
             if self._persistence is not None:
                 self._persistence.start(shell)
             if self._beacon_group:
@@ -156,6 +173,8 @@ class Peer(Requesting, Awaiting):
         shell, self._shell = self._shell, None
         if shell is None:
             return
+        if self.identity is not None:
+            self.identity.unwatch()
         if self._beacon is not None:
             await self._beacon.close()
         await shell.close(CLOSE_DEADLINE_S)
@@ -345,25 +364,6 @@ class Peer(Requesting, Awaiting):
             subscription = self._subscriptions.get(subscription_id)
             if subscription is not None:
                 subscription.offer(action.run)
-
-
-class Client(Peer):
-    """A light client: the API of a peer without routing duties.
-
-    It attaches to one of the `join` addresses, and moves to another (of those, or of peers it heard of)
-    when that peer is gone.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        join: str | Sequence[str],
-        config: Config | None = None,
-        store_dir: str | Path | None = None,
-    ) -> None:
-        config = (config or Config()).replace(role=Role.CLIENT)
-        super().__init__(name, join=join, config=config, store_dir=store_dir)
 
 
 def _overflow(value: str | Overflow) -> Overflow:

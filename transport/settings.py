@@ -45,6 +45,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What was learned about links: the file that `anabranch analyze` writes; None: nothing."""
     store_dir: str | None = None
     """Where the store for persistent publishers and durable subscriptions is; None: there is none."""
+    identity: str | None = None
+    """Directory or file of the peer's certificate and key, for a secured mesh."""
+    open: bool = False
+    """An open mesh: no certificates, no encryption; whoever reaches a peer may join."""
     preset: Literal["local", "lan", "wan", "harmony"] | None = None
     """What `config` starts from."""
     config: Config = msgspec.field(default_factory=Config)
@@ -87,8 +91,12 @@ def load_settings(
         file = Path(environ[_FILE_VARIABLE])
     if file is not None:
         _gather_table(_read_file(file), str(file), given, config)
-    _gather_environment(environ, given, config)
-    _gather_options(options, given, config)
+    from_environment: _Givens = {}
+    _gather_environment(environ, from_environment, config)
+    _overrule(given, from_environment)
+    from_options: _Givens = {}
+    _gather_options(options, from_options, config)
+    _overrule(given, from_options)
     values = {key: _settled(key, each, _SETTINGS_TYPES[key]) for key, each in given.items()}
     changes = {key: _settled(key, each, _CONFIG_TYPES[key]) for key, each in config.items()}
     preset = getattr(Config, str(values.get("preset") or "wan"))
@@ -97,6 +105,14 @@ def load_settings(
     except UsageError as error:
         culprit = config.get(str(error).partition(" = ")[0])
         raise UsageError(f"{culprit.place}: {error}" if culprit else str(error)) from None
+
+
+def _overrule(given: _Givens, later: _Givens) -> None:
+    """Later values win; one that chooses between identity and open also ends the other."""
+    for key, other in (("identity", "open"), ("open", "identity")):
+        if key in later and other not in later:
+            given.pop(other, None)
+    given |= later
 
 
 def _read_file(path: Path) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class Shell:
         on_subscribers: Callable[[], None],
         on_write: Callable[[LogRecord], None] | None,
         subscriptions: MutableMapping[SubscriptionId, Subscription],
+        domain: str | None = None,
     ) -> None:
         self.node = node
         self.gate = Gate(node.seal)
@@ -50,7 +51,7 @@ class Shell:
         """A message arrived on a link."""
         self.queue = node.queue
         """What waits for a link."""
-        self.wiring = Wiring(self, node.config, node.counters, self.gate)
+        self.wiring = Wiring(self, node.config, node.counters, self.gate, domain)
         self._room = self.wiring.room
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -204,9 +205,14 @@ class Shell:
 
     # What the wiring reports
 
-    def opened(self, link: LinkId, address: str | None) -> None:
+    def opened(self, link: LinkId, address: str | None, binding: bytes) -> None:
         """A connection stands."""
-        self.node.link_opened(link, time.monotonic(), address)
+        self.node.link_opened(link, time.monotonic(), address, binding)
+
+    def is_proven(self, link: LinkId) -> bool:
+        """Whether its hello was accepted."""
+        known = self.node.links.get(link)
+        return known is not None and bool(known.peer)
 
     def closed(self, link: LinkId) -> None:
         """A connection is gone."""

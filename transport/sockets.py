@@ -75,6 +75,14 @@ def make_push(context: "zmq.Context[zmq.SyncSocket]", address: Address) -> zmq.S
     return socket
 
 
+def make_handler(context: "zmq.Context[zmq.SyncSocket]") -> zmq.SyncSocket:
+    """The socket that ZeroMQ asks about newcomers; it reaches nobody else."""
+    socket = context.socket(zmq.ROUTER)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.bind("inproc://zeromq.zap.01")
+    return socket
+
+
 def monitor(socket: zmq.SyncSocket) -> zmq.SyncSocket:
     """A socket that tells what happens to the connections of another; must be made before bind or connect."""
     return socket.get_monitor_socket(_MONITORED)
@@ -108,6 +116,16 @@ def connect(socket: zmq.SyncSocket, address: Address) -> None:
     is_ipv4 = address.host.replace(".", "").isdigit()
     socket.setsockopt(zmq.IPV6, 0 if is_ipv4 else 1)
     socket.connect(str(address))
+
+
+def host_behind(descriptor: int) -> str:
+    """The host at the other end of an accepted connection; empty when it is gone, or on this host (ipc)."""
+    try:
+        with std_socket.socket(fileno=os.dup(descriptor)) as connection:
+            name = connection.getpeername()
+    except OSError:
+        return ""
+    return str(name[0]) if isinstance(name, tuple) else ""
 
 
 def hang_up(descriptor: int, ports: set[int]) -> None:

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 import structlog
 import zmq
@@ -19,11 +18,12 @@ from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import DropReason, UsageError
 from anabranch.overlay.identifiers import LinkId
-from anabranch.overlay.queues import LinkQueue
 from anabranch.transport import sockets
 from anabranch.transport.connections import Accepted, Connection, Dialled
 from anabranch.transport.gate import Gate
+from anabranch.transport.locks import HELLO_MAX_BYTES, Lock, host_of
 from anabranch.transport.memory import keep_freed_memory
+from anabranch.transport.owner import Owner
 from anabranch.transport.polling import BusyPoll
 from anabranch.transport.reading import READ_MESSAGES, drain, has_input
 from anabranch.transport.room import Room
@@ -38,35 +38,13 @@ FRAME_OVERHEAD_BYTES = 1024 * 1024
 log = structlog.get_logger("anabranch")
 
 
-class Owner(Protocol):
-    """Whom a wiring reports to."""
-
-    def received(self, link: LinkId, frames: Sequence[Frame], now: float) -> None:
-        """A message arrived; `turn` follows once all that waits was read."""
-
-    def opened(self, link: LinkId, address: str | None) -> None:
-        """A connection stands; the address if we dialled it."""
-
-    def closed(self, link: LinkId) -> None:
-        """A connection is gone."""
-
-    def queue(self, link: LinkId) -> LinkQueue | None:
-        """What is to be sent over a connection that was reported as opened; None when it is refused."""
-
-    def dial_failed(self, address: str) -> None:
-        """A connection did not come about."""
-
-    def backlog(self, link: LinkId, backlog_s: float) -> None:
-        """A link takes less than it is given, or keeps up again (0)."""
-
-    def turn(self) -> None:
-        """Act on what was reported."""
-
-
 class Wiring:
     """Every connection of one peer."""
 
-    def __init__(self, owner: Owner, config: Config, counters: Counters, gate: Gate) -> None:
+    def __init__(
+        self, owner: Owner, config: Config, counters: Counters, gate: Gate, domain: str | None = None
+    ) -> None:
+        """`domain`: of a secured mesh; None leaves links in the clear."""
         self._owner = owner
         self._received = owner.received
         self._counters = counters
@@ -101,6 +79,10 @@ class Wiring:
             self.pause_reading,
             self.resume_reading,
         )
+        self._lock: Lock | None = None
+        if domain is not None:
+            self._lock = Lock(domain, counters, config.links_opening_max, config.hello_timeout_s)
+            self._lock.start(self._context, self._watch)
         self._pauses: dict[object, asyncio.TimerHandle] = {}
         self._busy_poll = BusyPoll(config.busy_poll_s)
         self._now = 0.0
@@ -114,6 +96,8 @@ class Wiring:
         if not addresses:
             return []
         router = self._router = sockets.make_router(self._context, self._frame_max)
+        if self._lock is not None:
+            self._lock.guard_accepting(router)
         self._router_monitor = sockets.monitor(router)
         bound = [sockets.bind(router, address) for address in addresses]
         self._ports = {parse_address(text).port for text in bound}
@@ -127,12 +111,14 @@ class Wiring:
         try:
             address = parse_address(text)
             socket = sockets.make_dealer(self._context, self._frame_max)
+            binding = self._lock.guard_dialling(socket) if self._lock is not None else b""
             monitor = sockets.monitor(socket)
         except (UsageError, zmq.ZMQError) as error:
             log.warning("cannot dial", address=text, error=str(error))
             self._loop.call_soon(self._owner.dial_failed, text)
             return
         dialled = Dialled(text, socket, monitor, self._queue_max)
+        dialled.binding = binding
         self._dialling.append(dialled)
         self._watch(monitor, partial(self._read_dial_monitor, dialled))
         try:
@@ -191,6 +177,9 @@ class Wiring:
             self._destroy(connection)
         if self._router is not None:
             self._drop_socket(self._router, self._router_monitor)
+        handler = self._lock.stop() if self._lock is not None else None
+        if handler is not None:
+            self._drop_socket(handler, None)
         await self._loop.run_in_executor(None, self._context.term)
 
     # Reading
@@ -224,7 +213,26 @@ class Wiring:
         accepted = self._accepted.get(routing_id)
         if accepted is None:
             accepted = self._accept(routing_id, first)
+        if not accepted.is_proven:
+            self._hear_stranger(accepted, frames)
+            return
         self._received(accepted.link, frames, self._now)
+
+    def _hear_stranger(self, accepted: Accepted, frames: list[Frame]) -> None:
+        """One small frame at a time, until the hello is proven; anything else ends the connection."""
+        if accepted.expelled:
+            return
+        if len(frames) != 1 or len(frames[0]) > HELLO_MAX_BYTES:
+            self._counters.drop(DropReason.OVERSIZED)
+            accepted.expelled = True
+            self._owner.closed(accepted.link)
+            sockets.hang_up(accepted.fd, self._ports)
+            return
+        self._received(accepted.link, frames, self._now)
+        if self._owner.is_proven(accepted.link):
+            accepted.is_proven = True
+            assert self._lock is not None
+            self._lock.proven(accepted.binding)
 
     def _on_dealer(self, dialled: Dialled, messages_max: int = 1) -> None:
         if dialled.is_open and not dialled.closing and not self._gate.shut and not self._pauses:
@@ -251,6 +259,10 @@ class Wiring:
         number = fd if isinstance(fd, int) else -1
         self._strangers.pop(number, None)
         accepted = Accepted(self._new_link(), self._router, routing_id, number, self._queue_max)
+        if self._lock is not None:
+            self._lock.spoke(number)
+            accepted.is_proven = False
+            accepted.binding = self._lock.binding_of(first)
         self._accepted[routing_id] = accepted
         self._by_fd[accepted.fd] = accepted
         self._connections[accepted.link] = accepted
@@ -279,7 +291,7 @@ class Wiring:
                 return
 
     def _opened(self, connection: Connection, address: str | None) -> None:
-        self._owner.opened(connection.link, address)
+        self._owner.opened(connection.link, address, connection.binding)
         queue = self._owner.queue(connection.link)
         if queue is not None:
             connection.queue = queue
@@ -294,12 +306,19 @@ class Wiring:
     def _read_router_monitor(self) -> None:
         for event, value in self._events_of(self._router_monitor):
             if event == zmq.EVENT_ACCEPTED:
-                self._strangers[value] = time.monotonic() + self._patience_s
+                self._came(value)
             elif event == zmq.EVENT_DISCONNECTED:
                 self._strangers.pop(value, None)
+                if self._lock is not None:
+                    self._lock.spoke(value)
                 accepted = self._by_fd.pop(value, None)
                 if accepted is not None:
                     self._ended(accepted)
+
+    def _came(self, descriptor: int) -> None:
+        self._strangers[descriptor] = time.monotonic() + self._patience_s
+        if self._lock is not None and self._lock.came(descriptor, host_of(sockets.host_behind(descriptor))):
+            sockets.hang_up(descriptor, self._ports)
 
     def _sweep_strangers(self) -> None:
         """Hang up on connections that said nothing in time, or were closed here and not there."""
@@ -343,6 +362,8 @@ class Wiring:
         self.room.congested.discard(connection.link)
         self.room.changed.set()
         if isinstance(connection, Accepted):
+            if self._lock is not None:
+                self._lock.proven(connection.binding)
             self._accepted.pop(connection.routing_id, None)
             if self._by_fd.get(connection.fd) is connection:
                 del self._by_fd[connection.fd]

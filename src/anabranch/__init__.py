@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from anabranch.overlay.profiles import Profile
     from anabranch.overlay.qos import Guarantee, Overflow, Variant
     from anabranch.transport.assured import AssuredPublisher
+    from anabranch.transport.client import Client
     from anabranch.transport.confirmations import Outcome, Receipt
     from anabranch.transport.durable import DurableMessage, DurableSubscription
     from anabranch.transport.harvest import Harvest
     from anabranch.transport.message import Message
-    from anabranch.transport.peer import Client, Peer
+    from anabranch.transport.peer import Peer
     from anabranch.transport.profiles import load_profile
     from anabranch.transport.publisher import Publisher
     from anabranch.transport.subscription import Subscription
@@ -39,7 +40,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AnabranchError": "anabranch.overlay.errors",
     "AssuredPublisher": "anabranch.transport.assured",
-    "Client": "anabranch.transport.peer",
+    "Client": "anabranch.transport.client",
     "ClosedError": "anabranch.overlay.errors",
     "ExpressionError": "anabranch.overlay.errors",
     "Config": "anabranch.overlay.config",

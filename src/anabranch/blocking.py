@@ -28,6 +28,7 @@ from anabranch.overlay.qos import Guarantee, Overflow
 from anabranch.overlay.selections import SITE_TOPIC
 from anabranch.transport import peer as asynchronous
 from anabranch.transport.assured import AssuredPublisher as AsyncAssured
+from anabranch.transport.client import Client as AsyncClient
 from anabranch.transport.message import Message
 from anabranch.transport.subscription import QUEUE_MAX
 from anabranch.transport.subscription import Subscription as AsyncSubscription
@@ -71,6 +72,8 @@ class Peer(Requesting):
         log_dir: str | Path | None = None,
         store_dir: str | Path | None = None,
         profile: str | Path | Profile | None = None,
+        identity: str | Path | None = None,
+        open: bool = False,  # noqa: A002 - as for anabranch.Peer
     ) -> None:
         self._prepare(
             asynchronous.Peer(
@@ -84,6 +87,8 @@ class Peer(Requesting):
                 log_dir=log_dir,
                 store_dir=store_dir,
                 profile=profile,
+                identity=identity,
+                open=open,
             )
         )
 
@@ -383,8 +388,11 @@ class Client(Peer):
         join: str | Sequence[str],
         config: Config | None = None,
         store_dir: str | Path | None = None,
+        identity: str | Path | None = None,
+        open: bool = False,  # noqa: A002 - as for anabranch.Peer
     ) -> None:
-        self._prepare(asynchronous.Client(name, join=join, config=config, store_dir=store_dir))
+        inner = AsyncClient(name, join=join, config=config, store_dir=store_dir, identity=identity, open=open)
+        self._prepare(inner)
 
 
 def _join(caller: threading.Thread) -> None:

@@ -301,7 +301,7 @@ async def mesh(
             peers: dict[str, Peer] = {}
             for name in names:
                 join = [addresses[other] for other in peers]
-                peer = Peer(name, listen=addresses[name], join=join, config=settings)
+                peer = Peer(name, listen=addresses[name], join=join, config=settings, open=True)
                 peers[name] = await stack.enter_async_context(peer)
             async with asyncio.timeout(timeout):
                 for name, peer in peers.items():

@@ -19,6 +19,7 @@ LAUNCH = [
     "import sys; sys.argv[0] = 'anabranch'; from anabranch.tools.cli import main; main()",
 ]
 ENVIRON = {key: value for key, value in os.environ.items() if not key.startswith("ANABRANCH_")}
+ENVIRON["ANABRANCH_OPEN"] = "1"
 PATIENCE_S = 30.0
 
 Start = Callable[..., "subprocess.Popen[bytes]"]

@@ -99,6 +99,12 @@ EXPECTED: dict[str, list[str]] = {
 """By example: patterns of lines that it prints, in this order; other lines may stand between."""
 
 
+@pytest.fixture(autouse=True)
+def as_users_run_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examples say themselves that their mesh is open."""
+    monkeypatch.delenv("ANABRANCH_OPEN")
+
+
 def test_every_example_is_run() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(EXPECTED)
 

@@ -24,6 +24,8 @@ from anabranch.tools.analytics.command import run
 from anabranch.tools.analytics.jobs import analyze
 from anabranch.transport.profiles import load_profile
 
+pytestmark = pytest.mark.timeout(600)
+"""The one analysis takes half a minute of a core's time, and a busy machine has less to give."""
 ROWS = int(os.environ.get("ANALYTICS_ROWS", "12000"))
 SEEDS = int(os.environ.get("PROFILE_SEEDS", "2"))
 """Simulations with and without the profile (20 for the full check)."""

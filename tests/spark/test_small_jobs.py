@@ -78,6 +78,10 @@ def test_chance_meetings_are_no_shared_fate(spark: SparkSession) -> None:
         for n in range(5)
         for link in ("x - X", "y - Y")
     ]
+    # The other end of x tells of the same outages, a little later.
+    rows += [
+        (".", "X", "x", "x - X", n * 100 * second + 9, (n * 100 + 3) * second, 3.0, "link") for n in range(5)
+    ]
     rows += [
         (".", "z", "Z", "z - Z", (n * 37 + 50) * second, (n * 37 + 51) * second, 1.0, "link")
         for n in range(14)

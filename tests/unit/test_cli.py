@@ -29,7 +29,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(autouse=True)
 def restore(monkeypatch: pytest.MonkeyPatch) -> object:
-    for name in [name for name in os.environ if name.startswith("ANABRANCH_")]:
+    for name in [name for name in os.environ if name.startswith("ANABRANCH_") and name != "ANABRANCH_OPEN"]:
         monkeypatch.delenv(name)
     yield
     structlog.reset_defaults()
@@ -154,6 +154,8 @@ def test_options_beat_variables_beat_the_file(monkeypatch: pytest.MonkeyPatch, t
             "log_dir",
             "store_dir",
             "profile",
+            "identity",
+            "open",
             "preset",
             "log_format",
             "log_level",

@@ -232,3 +232,14 @@ def test_a_file_that_is_not_there_names_its_path(tmp_path: Path) -> None:
 def test_settings_made_by_hand_are_checked_too() -> None:
     with pytest.raises(UsageError, match="nonsense"):
         Settings(listen=["nonsense"])
+
+
+def test_what_is_chosen_later_about_trust_overrules_all_of_what_was_before(tmp_path: Path) -> None:
+    file = tmp_path / "peer.toml"
+    file.write_text('identity = "from-file"')
+    by_file = load_settings(file=file, environ={}, options={})
+    by_variable = load_settings(file=file, environ={"ANABRANCH_OPEN": "1"}, options={})
+    by_option = load_settings(file=None, environ={"ANABRANCH_OPEN": "1"}, options={"identity": Path("x")})
+    assert (by_file.identity, by_file.open) == ("from-file", False)
+    assert (by_variable.identity, by_variable.open) == (None, True)
+    assert (by_option.identity, by_option.open) == ("x", False)

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as PySpark's users call it
 
+from anabranch.tools.analytics.links import merged
+
 TOGETHER_LEAST = 2
 """Coincidences that make two links suspicious …"""
 OVERLAP_LEAST = 0.5
@@ -21,7 +23,7 @@ BUCKET_US = 600_000_000
 
 def coincidences(outages: DataFrame, links: DataFrame) -> DataFrame:
     """Pairs of links: how often they failed together, how often chance would have it, and for how long."""
-    own = outages.where("fault = 'link'").select("run", "link", "start", "end").distinct()
+    own = whole_outages(outages)
     spread = own.withColumn(
         "bucket",
         F.explode(
@@ -74,6 +76,12 @@ def coincidences(outages: DataFrame, links: DataFrame) -> DataFrame:
     )
 
 
+def whole_outages(outages: DataFrame) -> DataFrame:
+    """run, link, start, end: what both ends tell of the same outage, once."""
+    own = outages.where("fault = 'link'").select("run", "link", "start", "end")
+    return merged(own.withColumn("cause", F.lit("")).withColumn("rank", F.lit(1)), ["run", "link"])
+
+
 def groups_of(pairs: Iterable[tuple[str, str]]) -> list[list[str]]:
     """Links that share their fate, directly or by others in between; sorted."""
     home: dict[str, set[str]] = {}
@@ -89,18 +97,7 @@ def together_down(outages: DataFrame, members: DataFrame) -> DataFrame:
 
     `members` is (group, link).
     """
-    own = outages.where("fault = 'link'").select("run", "link", "start", "end").join(members, "link")
-    both = own.groupBy("run", "group", "link", "start").agg(F.max("end").alias("end"))
-    # Both ends tell of an outage; only what is merged per link may be added up.
-    order = Window.partitionBy("run", "group", "link").orderBy("start", "end")
-    reach = F.max("end").over(order.rowsBetween(Window.unboundedPreceding, -1))
-    begins = (reach.isNull() | (F.col("start") > reach)).cast("int")
-    single = (
-        both.withColumn("begins", begins)
-        .withColumn("island", F.sum("begins").over(order))
-        .groupBy("run", "group", "link", "island")
-        .agg(F.min("start").alias("start"), F.max("end").alias("end"))
-    )
+    single = whole_outages(outages).join(members, "link")
     steps = single.select("run", "group", F.col("start").alias("at"), F.lit(1).alias("step")).unionByName(
         single.select("run", "group", F.col("end").alias("at"), F.lit(-1).alias("step"))
     )

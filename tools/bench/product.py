@@ -161,4 +161,6 @@ async def _first_round_trip(publisher: Any, incoming: Any, payload: bytes) -> No
 def _peer(job: Job) -> Peer:
     config = Config(neighbours_target=0) if job.star else Config()
     join = [job.address] if job.address else []
-    return Peer(job.name, listen="tcp://127.0.0.1:0", join=join, config=config, log_dir=job.directory)
+    return Peer(
+        job.name, listen="tcp://127.0.0.1:0", join=join, config=config, log_dir=job.directory, open=True
+    )

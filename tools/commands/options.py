@@ -64,6 +64,14 @@ _OPTIONS: dict[str, Any] = {
             "--store-dir", metavar="DIR", help="Store for persistent publishers and durable subscriptions."
         ),
     ],
+    "identity": Annotated[
+        Path | None,
+        typer.Option("--identity", metavar="PATH", help="Certificate and key; see `anabranch keys issue`."),
+    ],
+    "open": Annotated[
+        bool | None,
+        typer.Option("--open", help="An open mesh: whoever reaches a peer may join."),
+    ],
     "preset": Annotated[
         str | None, typer.Option("--preset", help="Timing to start from: local, lan, wan or harmony.")
     ],
@@ -77,7 +85,7 @@ _OPTIONS: dict[str, Any] = {
         str | None, typer.Option("--log-level", help="What it shows: debug, info, warning or error.")
     ],
 }
-OBSERVER = ("file", "join", "preset", "set", "log_format", "log_level")
+OBSERVER = ("file", "join", "identity", "open", "preset", "set", "log_format", "log_level")
 """What a command takes that only looks at a running peer."""
 
 

@@ -5,11 +5,13 @@ import secrets
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.qos import Role
 from anabranch.transport import loops
+from anabranch.transport.identities import MeshIdentity
 from anabranch.transport.peer import Peer
 from anabranch.transport.settings import Settings
 
@@ -59,7 +61,13 @@ def make_endpoint(settings: Settings, kind: str) -> Peer:
 def make_observer(settings: Settings) -> Peer:
     """A light client that only looks: it has a name of its own, whatever the settings say."""
     config = settings.config.replace(role=Role.CLIENT)
-    return Peer(_made_up_name("observer"), join=settings.join or [DEFAULT_ADDRESS], config=config)
+    return Peer(
+        _name_in(settings, "observer"),
+        join=settings.join or [DEFAULT_ADDRESS],
+        config=config,
+        identity=settings.identity,
+        open=settings.open,
+    )
 
 
 def check_store(settings: Settings, option: str) -> None:
@@ -86,7 +94,7 @@ def _make(
     if settings.advertise and not listen:
         raise UsageError(f"advertise = {settings.advertise}: needs --listen, for nobody could be let in")
     return Peer(
-        settings.name or _made_up_name(kind),
+        settings.name or _name_in(settings, kind),
         listen=listen,
         join=settings.join if join is None else join,
         advertise=settings.advertise,
@@ -96,7 +104,16 @@ def _make(
         log_dir=settings.log_dir,
         profile=settings.profile,
         store_dir=settings.store_dir,
+        identity=settings.identity,
+        open=settings.open,
     )
+
+
+def _name_in(settings: Settings, kind: str) -> str:
+    """The name that an identity gives, else one that is made up."""
+    if settings.identity is None:
+        return _made_up_name(kind)
+    return MeshIdentity(Path(settings.identity), settings.config).name
 
 
 def _made_up_name(kind: str) -> str:

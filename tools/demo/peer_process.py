@@ -49,7 +49,7 @@ async def main() -> None:
             return
         config = Config(neighbours_target=0)  # only the links that were laid
         async with Peer(
-            job.name, listen="tcp://127.0.0.1:0", join=job.join, config=config, log_dir=job.log_dir
+            job.name, listen="tcp://127.0.0.1:0", join=job.join, config=config, log_dir=job.log_dir, open=True
         ) as peer:
             parent.tell(Ready(address=peer.addresses[0]))
             await _Demonstrator(peer, parent, job).run()

@@ -71,6 +71,7 @@ async def serve() -> None:
                 advertise=job.advertise,
                 config=config,
                 log_dir=job.log_dir,
+                open=True,
             ) as peer:
                 await _Player(peer, job, notes, parent, begin.at).play()
             parent.tell(Ended(counters=dict(peer.counters)))
