@@ -148,6 +148,7 @@ class Peer(Requesting):
         overflow: str | Overflow = Overflow.BLOCK,
         guarantee: str | Guarantee | None = None,
         rate_max: float | None = None,
+        queued_max_bytes: int | None = None,
     ) -> Publisher:
         """A publisher of one topic; `Publisher.put` tells what `overflow` means here.
 
@@ -161,6 +162,7 @@ class Peer(Requesting):
                 overflow=overflow,
                 guarantee=guarantee,
                 rate_max=rate_max,
+                queued_max_bytes=queued_max_bytes,
             )
         )
         if isinstance(inner, AsyncAssured):
