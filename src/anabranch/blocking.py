@@ -181,10 +181,7 @@ class Peer(Requesting):
             if not self._thread.refusal:
                 self._thread.call(finish())
 
-        async def reached() -> float:
-            return inner.availability
-
-        return Publisher(topic, handover, close, lambda: self._thread.call(reached()))
+        return Publisher(topic, handover, close, lambda: self._thread.run(lambda: inner.availability))
 
     def put(
         self,
