@@ -21,10 +21,10 @@ async def refuse(message: Message) -> None:
 async def main() -> None:
     """One command, three sites, one of which is gone."""
     async with (
-        Peer("control", listen="tcp://127.0.0.1:0") as control,
-        Peer("north", join=control.addresses) as north,
-        Peer("south", join=control.addresses) as south,
-        Peer("west", join=control.addresses) as west,
+        Peer("control", listen="tcp://127.0.0.1:0", open=True) as control,
+        Peer("north", join=control.addresses, open=True) as north,
+        Peer("south", join=control.addresses, open=True) as south,
+        Peer("west", join=control.addresses, open=True) as west,
     ):
         north.subscribe("grid/shed", callback=carry_out)
         south.subscribe("grid/shed", callback=refuse)

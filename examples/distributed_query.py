@@ -19,9 +19,9 @@ def widest(a: list[int], b: list[int]) -> list[int]:
 async def main() -> None:
     """Three sites answer three questions."""
     async with AsyncExitStack() as stack:
-        control = await stack.enter_async_context(Peer("control", listen="tcp://127.0.0.1:0"))
+        control = await stack.enter_async_context(Peer("control", listen="tcp://127.0.0.1:0", open=True))
         for name, reading in READINGS.items():
-            site = await stack.enter_async_context(Peer(name, join=control.addresses))
+            site = await stack.enter_async_context(Peer(name, join=control.addresses, open=True))
             site.register_merge(
                 "span", lambda a, b: [min(a[0], b[0]), max(a[1], b[1])], lift=lambda v: [v, v]
             )

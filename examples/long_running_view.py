@@ -11,9 +11,9 @@ from anabranch import Peer
 async def main() -> None:
     """Two sites vote, one of them late."""
     async with (
-        Peer("office", listen="tcp://127.0.0.1:0") as office,
-        Peer("early", join=office.addresses) as early,
-        Peer("late", join=office.addresses) as late,
+        Peer("office", listen="tcp://127.0.0.1:0", open=True) as office,
+        Peer("early", join=office.addresses, open=True) as early,
+        Peer("late", join=office.addresses, open=True) as late,
         early.subscribe("vote") as at_early,
         late.subscribe("vote") as at_late,
     ):

@@ -68,6 +68,9 @@ class Converging:
         key, parent = request.key, path[-2] if len(path) > 1 else ""
         state = self._tending.get(key)
         if state is not None:
+            if is_site and not state.is_site:
+                self._become_site(state, parent, behind, request.attempt)
+                return state
             self._again(state, parent, behind, is_site, request.attempt)
             return None
         if self._tending.is_over(key):
@@ -95,6 +98,20 @@ class Converging:
             request.payload = NOTHING  # it only passes here
         self._tending.add(state)
         return state
+
+    def _become_site(
+        self, state: Tended, parent: str, behind: dict[str, tuple[str, ...]], attempt: int
+    ) -> None:
+        """So far the request only passed here; the copy that is for us was another one, or got lost."""
+        if attempt:
+            state.is_straight = True
+        else:
+            self._again(state, parent, behind, True, 0)
+        state.is_site = True
+        state.awaited[""] = 1 << state.index[self._identity.peer]
+        state.expected |= state.awaited[""]
+        if state.is_finished:  # what it merged has left
+            state.is_finished, state.is_passing = False, True
 
     def _again(
         self, state: Tended, parent: str, behind: dict[str, tuple[str, ...]], is_site: bool, attempt: int

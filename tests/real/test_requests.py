@@ -23,10 +23,10 @@ def test_every_site_answers_once_and_the_end_is_known(protocol: Protocol) -> Non
     async def main() -> Harvested:
         config = Config(neighbours_target=0)
         async with (
-            Peer("a", listen="tcp://127.0.0.1:0", config=config) as a,
-            Peer("b", listen="tcp://127.0.0.1:0", join=a.addresses, config=config) as b,
-            Peer("c", listen="tcp://127.0.0.1:0", join=b.addresses, config=config) as c,
-            Client("d", join=c.addresses) as d,
+            Peer("a", listen="tcp://127.0.0.1:0", config=config, open=True) as a,
+            Peer("b", listen="tcp://127.0.0.1:0", join=a.addresses, config=config, open=True) as b,
+            Peer("c", listen="tcp://127.0.0.1:0", join=b.addresses, config=config, open=True) as c,
+            Client("d", join=c.addresses, open=True) as d,
         ):
             for peer in (a, b, c, d):
                 peer.subscribe("q", callback=give_site)
@@ -47,7 +47,7 @@ def test_every_site_answers_once_and_the_end_is_known(protocol: Protocol) -> Non
 
 def test_what_cannot_work_is_told_where_it_is_said() -> None:
     async def main() -> None:
-        async with Peer("a") as a, a.subscribe("q") as questions:
+        async with Peer("a", open=True) as a, a.subscribe("q") as questions:
             for options in (
                 {"protocol": "pigeon"},
                 {"merge": "magic"},
@@ -76,8 +76,8 @@ def test_what_cannot_work_is_told_where_it_is_said() -> None:
 
 def test_the_blocking_api_asks_and_answers() -> None:
     with (
-        blocking.Peer("a", listen="tcp://127.0.0.1:0") as a,
-        blocking.Peer("b", join=a.addresses) as b,
+        blocking.Peer("a", listen="tcp://127.0.0.1:0", open=True) as a,
+        blocking.Peer("b", join=a.addresses, open=True) as b,
         b.subscribe("q", callback=lambda message: message.reply(message.payload)),  # type: ignore[arg-type,return-value]
     ):
         a.wait_for_subscribers("q", timeout=5)
@@ -95,7 +95,7 @@ def test_the_blocking_api_asks_and_answers() -> None:
 
 def test_the_command_asks_and_prints() -> None:
     async def main() -> tuple[subprocess.CompletedProcess[str], subprocess.CompletedProcess[str]]:
-        async with Peer("a", listen="tcp://127.0.0.1:0") as a:
+        async with Peer("a", listen="tcp://127.0.0.1:0", open=True) as a:
             a.subscribe("q", callback=give_site)
             start = "import sys; sys.argv[0] = 'anabranch'; from anabranch.tools.cli import main; main()"
             command = [sys.executable, "-c", start, "request", "--join", a.addresses[0]]
