@@ -21,7 +21,7 @@ from anabranch.overlay.node import Node
 from anabranch.overlay.patterns import check_pattern
 from anabranch.overlay.profiles import Profile
 from anabranch.overlay.qos import Guarantee, Overflow, Role
-from anabranch.overlay.selections import SITE_TOPIC
+from anabranch.overlay.selections import site_topic
 from anabranch.transport.assured import demand_of, open_publisher, terms_of
 from anabranch.transport.awaiting import Awaiting
 from anabranch.transport.beacons import Beacon
@@ -233,11 +233,7 @@ class Peer(Requesting, Awaiting):
         those of them that subscribed to the topic `@site`.
         """
         if topic is None:
-            if to is None:
-                raise UsageError(
-                    "put without a topic: name the sites it is for, as in to=\"region = 'north'\""
-                )
-            topic = SITE_TOPIC
+            topic = site_topic("put", to)
         publisher = self._publishers.get(topic)
         if publisher is None:
             if len(self._publishers) >= TOPIC_PUBLISHERS_MAX:
