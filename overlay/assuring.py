@@ -174,8 +174,8 @@ class Assuring:
 
     def look_again(self, now: float) -> list[Action]:
         """Interests or durable subscriptions may have changed."""
-        actions: list[Action] = []
         self._looked = self._audiences.stamp()
+        actions = self._audiences.heard()
         for stream in list(self._streams.values()):
             if stream.stamp != self._looked:
                 actions += self._audiences.refresh(stream, now)
@@ -186,7 +186,7 @@ class Assuring:
     @property
     def is_stale(self) -> bool:
         """Whether `look_again` has something to do."""
-        return bool(self._streams) and self._looked != self._audiences.stamp()
+        return (bool(self._streams) or self._audiences.keeps) and self._looked != self._audiences.stamp()
 
     def fire(self, now: float) -> list[Action]:
         """Send again, ask, give up: whatever is due."""

@@ -20,10 +20,27 @@ class Audiences:
         self._durables = durables
         self._known: dict[tuple[str, str], str] = {}
         """Durable subscriptions that the store knows of, by (peer, name): their patterns."""
+        self.keeps = False
+        """Whether there is a store: what is heard of durable subscriptions is written down."""
 
     def know(self, consumers: Iterable[tuple[str, str, str]]) -> None:
         """Durable subscriptions that the store knows: (peer, name, pattern)."""
+        self.keeps = True
         self._known.update({(peer, name): pattern for peer, name, pattern in consumers})
+
+    def heard(self) -> list[Action]:
+        """Write down the durable subscriptions that are new, also while nothing is published to them."""
+        actions: list[Action] = []
+        if self.keeps:
+            for (peer, name), entry in self._durables.everyone():
+                known = self._known.get((peer, name))
+                if entry.is_forgotten and known is not None:
+                    del self._known[peer, name]
+                    actions.append(ForgetConsumer(peer, name))
+                elif not entry.is_forgotten and known != entry.pattern:
+                    self._known[peer, name] = entry.pattern
+                    actions.append(KeepConsumer(peer, name, entry.pattern))
+        return actions
 
     def stamp(self) -> tuple[int, ...]:
         """Changes when somebody wants something else."""
@@ -40,6 +57,13 @@ class Audiences:
         plain = [peer for peer in self._matching.peers(stream.topic) if self._wants_plainly(peer, stream)]
         wanted = {(peer, "") for peer in plain}
         if stream.key.durable:
+            for (peer, name), pattern in self._known.items():
+                if (peer, name) not in stream.receivers and matches(pattern, stream.topic):
+                    away = stream.receivers[peer, name] = Receiver(peer, name, stream.next_sequence, now)
+                    away.is_active = False
+                    actions.append(
+                        KeepProgress(stream.key, [(peer, name, stream.next_sequence)], stream.told_floor)
+                    )
             for (peer, name), entry in self._all_durables(stream.topic).items():
                 wanted.add((peer, name))
                 if self._known.get((peer, name)) != entry[0]:

@@ -95,6 +95,12 @@ class Durables:
         """What another peer told."""
         return self._others.get(peer, {})
 
+    def everyone(self) -> list[tuple[tuple[str, str], DurableEntry]]:
+        """All durable subscriptions that other peers told of, the forgotten ones too, by (peer, name)."""
+        return [
+            ((peer, name), entry) for peer, named in self._others.items() for name, entry in named.items()
+        ]
+
     def wanting(self, topic: str) -> dict[tuple[str, str], DurableEntry]:
         """Durable subscriptions of other peers that match a topic, by (peer, name)."""
         return {
