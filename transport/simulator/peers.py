@@ -10,6 +10,7 @@ from anabranch.overlay.qos import Demand, Role
 from anabranch.transport.simulator.assurances import SimPublisher
 from anabranch.transport.simulator.ledger import Published, SimSubscription
 from anabranch.transport.simulator.shell import PeerState, Shell
+from anabranch.transport.simulator.stores import SimDurable, SimStore
 from anabranch.transport.simulator.trace import TraceKind
 
 
@@ -35,6 +36,8 @@ class SimPeer(Shell):
         for subscription in again:
             self.subscriptions[self.node.subscribe(subscription.pattern, local)] = subscription
             subscription.begin(time)
+        if self.store is not None:
+            self.store.start(self, time)
         self.turn(time)
 
     def crash(self, time: float, reset: bool) -> None:
@@ -125,6 +128,26 @@ class SimPeer(Shell):
         self._outlets[topic, demand] = outlet, published
         return outlet, published
 
+    def persist(self, topic: str, payloads: Sequence[object], time: float) -> SimStore:
+        """The application puts messages with a persistent publisher; its peer's store."""
+        self.application_step(time)
+        store = self.disk()
+        store.put(self, topic, payloads, time)
+        return store
+
+    def subscribe_durably(self, durable: SimDurable, time: float) -> None:
+        """The application makes a durable subscription."""
+        self.application_step(time)
+        self.disk().subscribe(self, durable, time)
+        self.turn(time)
+
+    def disk(self) -> SimStore:
+        """Its store, from now on if it had none."""
+        if self.store is None:
+            self.store = SimStore(self.incarnation)
+            self.node.know_consumers(())
+        return self.store
+
     def acknowledge(
         self, topic: str, payloads: Sequence[object], deadline_s: float, time: float
     ) -> SimPublisher:
@@ -159,7 +182,8 @@ class SimPeer(Shell):
 
     def patterns(self) -> frozenset[str]:
         """What its application wants."""
-        return frozenset(subscription.pattern for subscription in self.subscriptions.values())
+        durable = self.store.durables.values() if self.store is not None else ()
+        return frozenset(each.pattern for each in (*self.subscriptions.values(), *durable))
 
     def knows(self, wanted: Mapping[str, frozenset[str]]) -> bool:
         """Whether it can route to all these peers and knows that they want exactly this."""

@@ -24,6 +24,7 @@ from anabranch.transport.simulator.connections import Connections
 from anabranch.transport.simulator.engine import Engine, Handler
 from anabranch.transport.simulator.ledger import Delivery, Ledger, Published, SimSubscription
 from anabranch.transport.simulator.starting import address_of, new_node
+from anabranch.transport.simulator.stores import SimStore
 from anabranch.transport.simulator.trace import FOLD_AT_PARTS, HEAD, TraceKind
 from anabranch.transport.simulator.wires import UNREAD_MAX_BYTES, Wire, total_size
 
@@ -82,6 +83,8 @@ class Shell:
         """Its application's publishers, by topic and what they ask for."""
         self.assured: dict[StreamKey, SimPublisher] = {}
         """Those with a guarantee."""
+        self.store: SimStore | None = None
+        """Its disk, if it ever had something on it."""
         self._acknowledged: dict[tuple[str, float], SimPublisher] = {}
         self._seeds = tuple(seeds)
         self._engine = engine
@@ -342,8 +345,11 @@ class Shell:
             self._close(action.link, time)
         elif isinstance(action, Write) and self._on_record is not None:
             self._on_record(action.record)
-        else:
+        elif not self._act_on_disk(action, time):
             act(self, action, self._ledger, time)
+
+    def _act_on_disk(self, action: Action, time: float) -> bool:
+        return self.store is not None and self.store.act(self, action, time)
 
     def _close(self, link: LinkId, time: float) -> None:
         wire = self.links.pop(link, None)
@@ -397,3 +403,12 @@ class Shell:
         recording = self._on_record is not None
         start = (self.name, self.config, self._seeds, self.incarnation, self._engine, recording, self.profile)
         return new_node(*start)
+
+    def later(self, time: float, call: Callable[[float], None]) -> None:
+        """Let its process do something, unless it has died by then."""
+        self._engine.at(time, self._do_later, call, self.incarnation)
+
+    def _do_later(self, time: float, call: Callable[[float], None], incarnation: int) -> None:
+        if not self._waits(self._do_later, call, incarnation) and incarnation == self.incarnation:
+            call(time)
+            self.turn(time)
