@@ -5,6 +5,16 @@ import msgspec
 from anabranch.overlay.codec import Frame
 
 
+class Queued:
+    """How many bytes of one publisher wait in the queues of links, each copy counted, and how many may."""
+
+    __slots__ = ("bytes", "bytes_max")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes = 0
+        self.bytes_max = bytes_max
+
+
 class OutBundle(msgspec.Struct):
     """A bundle on its way out over one link."""
 
@@ -22,3 +32,5 @@ class OutBundle(msgspec.Struct):
     flags: int = 0
     resent: int = 0
     """How often it was sent again."""
+    owner: Queued | None = None
+    """Told while it waits, if its publisher has a limit."""

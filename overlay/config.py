@@ -27,10 +27,21 @@ class TopicRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     guarantee: Guarantee = Guarantee.BEST_EFFORT
     rate_max: float = 0.0
     """Messages per second and publisher; 0: no limit."""
+    queued_max_bytes: int = 0
+    """Bytes of one best-effort publisher that may wait in the queues of links; 0: no limit of its own."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate_max < float("inf"):
             raise UsageError(f"rate_max = {self.rate_max} for {self.pattern!r}: must not be negative")
+        if self.queued_max_bytes < 0:
+            raise UsageError(
+                f"queued_max_bytes = {self.queued_max_bytes} for {self.pattern!r}: must not be negative"
+            )
+        if self.queued_max_bytes and self.guarantee is not Guarantee.BEST_EFFORT:
+            raise UsageError(
+                f"queued_max_bytes for {self.pattern!r}: for best effort alone; with guarantee = "
+                f"{self.guarantee.value!r} set unconfirmed_max_bytes or store_max_bytes"
+            )
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -84,6 +84,8 @@ class DropReason(enum.StrEnum):
     """A record older than the one already held, or past its lifetime."""
     RATE = "rate"
     """Put faster than its publisher's `rate_max` allows, with an overflow policy other than `block`."""
+    QUEUED = "queued"
+    """Put while its publisher's `queued_max_bytes` waited, with another overflow policy than `block`."""
     TABLE_FULL = "table_full"
     """A bounded table had no room for the newcomer."""
     CONFLICT = "conflict"

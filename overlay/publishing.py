@@ -3,7 +3,7 @@
 import msgspec
 
 from anabranch.overlay.actions import Action, Deliver, DeliveredRun, SendBundle
-from anabranch.overlay.bundles import OutBundle
+from anabranch.overlay.bundles import OutBundle, Queued
 from anabranch.overlay.codec import Frame, decode_value, encode_runs
 from anabranch.overlay.config import Config
 from anabranch.overlay.congestion import Congestions
@@ -46,6 +46,7 @@ class Outlet:
         "pause_until",
         "payloads",
         "publisher",
+        "queued",
         "reach",
         "room",
         "room_first",
@@ -72,6 +73,8 @@ class Outlet:
         self.reach: Reach | None = None
         self.flows: dict[tuple[str, ...], Flow] = {}
         """The sets of receivers that its publications selected, the last one used last."""
+        self.queued: Queued | None = None
+        """What waits in queues, if there is a limit to it."""
 
 
 class Flow(msgspec.Struct):
@@ -92,6 +95,8 @@ class Parcel(msgspec.Struct):
     size: int
     messages: int
     flags: int = 0
+    owner: Queued | None = None
+    """Whose limit it counts for: it never travels with others' then."""
 
     def detach(self, run: Run, large: list[int]) -> None:
         """Move large payloads out of a run into frames of their own."""
@@ -190,7 +195,10 @@ class Publishing:
         self._bundles += 1
         body = encode_runs([Run(outlet.topic, outlet.publisher, first, [payload])])
         return SendBundle(
-            link.id, OutBundle(self._bundles, now, outlet.deadline_us, tail, [body], len(body), 1)
+            link.id,
+            OutBundle(
+                self._bundles, now, outlet.deadline_us, tail, [body], len(body), 1, owner=outlet.queued
+            ),
         )
 
     def pause_until(self, outlet: Outlet) -> float:
@@ -230,6 +238,9 @@ class Publishing:
         for outlet in dirty:
             emptied = self._empty(outlet, actions, now)
             if emptied is not None:
+                if emptied.owner is not None:
+                    self._ship(emptied, actions)
+                    continue
                 key = (emptied.route.generation, emptied.deadline_s)
                 first = parcels.get(key)
                 if first is not None and first.size + emptied.size <= self._bundle_max:
@@ -294,7 +305,8 @@ class Publishing:
         if route.unreached:
             self._counters.drop(DropReason.NO_ROUTE, count * len(route.unreached))
         run = Run(outlet.topic, outlet.publisher, first, payloads)
-        parcel = Parcel(route, outlet.demand.deadline_s, outlet.started_at, [run], [], size, count)
+        began = outlet.started_at
+        parcel = Parcel(route, outlet.demand.deadline_s, began, [run], [], size, count, 0, outlet.queued)
         if large:
             outlet.large = []
             parcel.detach(run, large)
@@ -372,6 +384,15 @@ class Publishing:
                 self._counters.drop(DropReason.NO_LINK, parcel.messages)
                 continue
             bundle = OutBundle(
-                self._bundles, parcel.started_at, deadline_us, tail, body, size, parcel.messages, parcel.flags
+                self._bundles,
+                parcel.started_at,
+                deadline_us,
+                tail,
+                body,
+                size,
+                parcel.messages,
+                parcel.flags,
+                0,
+                parcel.owner,
             )
             actions.append(SendBundle(link.id, bundle))

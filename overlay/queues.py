@@ -4,7 +4,7 @@ The shell owns one per link and pops as fast as the link takes; so time spent wa
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 
 from anabranch.overlay.bundles import OutBundle
@@ -163,6 +163,8 @@ class LinkQueue:
             self._bulk.append(bundle)
             self._bulk_bytes += size
         self.bytes += size
+        if bundle.owner is not None:
+            bundle.owner.bytes += size
         return True
 
     def take_displaced(self) -> int:
@@ -232,6 +234,7 @@ class LinkQueue:
         size = sum(bundle.size for bundle in waiting)
         self.bytes -= size
         self._bulk_bytes -= sum(bundle.size for bundle in waiting if not bundle.deadline_us)
+        _tell_owners(waiting)
         return sent, waiting
 
     @property
@@ -292,6 +295,8 @@ class LinkQueue:
         size = bundle.size
         self._left(bundle, self._now)
         self.bytes -= size
+        if bundle.owner is not None:
+            bundle.owner.bytes -= size
         if bundle.deadline_us:
             if not waiting:
                 del self._urgent[_class_of(bundle.deadline_us)]
@@ -310,6 +315,7 @@ class LinkQueue:
     def clear(self) -> tuple[int, int]:
         """Drop everything: how many bundles, how many messages were in them (relayed ones count as one)."""
         left = [*self._bulk, *(bundle for waiting in self._urgent.values() for bundle in waiting)]
+        _tell_owners(left)
         self._control.clear()
         self._bulk.clear()
         self._urgent.clear()
@@ -353,9 +359,16 @@ class LinkQueue:
             gone = self._bulk.pop()
             self.bytes -= gone.size
             self._bulk_bytes -= gone.size
+            _tell_owners((gone,))
             self._displaced += gone.messages or 1
         self._chosen = None
         return True
+
+
+def _tell_owners(gone: Iterable[OutBundle]) -> None:
+    for bundle in gone:
+        if bundle.owner is not None:
+            bundle.owner.bytes -= bundle.size
 
 
 def _class_of(deadline_us: int) -> int:

@@ -111,6 +111,7 @@ class Recovery:
                 bundle.size,
                 bundle.messages,
                 bundle.flags,
+                owner=bundle.owner,
             )
             actions.append(SendBundle(link.id, copy))
             self._counters.add("rerouted", bundle.messages or 1)

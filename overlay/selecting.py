@@ -109,9 +109,11 @@ class Selecting:
             or parcel.flags != Flag.SELECTED
             or parcel.route is not route
             or parcel.deadline_s != outlet.demand.deadline_s
+            or parcel.owner is not outlet.queued
             or parcel.size + weight > self._bundle_max
         ):
-            parcel = Parcel(route, outlet.demand.deadline_s, now, [], [], 0, 0, int(Flag.SELECTED))
+            demand, flags = outlet.demand, int(Flag.SELECTED)
+            parcel = Parcel(route, demand.deadline_s, now, [], [], 0, 0, flags, outlet.queued)
             parcels.append(parcel)
         last = parcel.runs[-1] if parcel.runs else None
         is_large = size > self._inline_max

@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from anabranch.overlay.bundles import Queued
 from anabranch.overlay.codec import encode_payload
 from anabranch.overlay.config import TopicRule
 from anabranch.overlay.errors import DropReason, LimitError, UsageError
@@ -13,6 +14,7 @@ from anabranch.overlay.publishing import Outlet
 from anabranch.overlay.qos import Demand, Guarantee, Overflow
 from anabranch.overlay.rates import Rate
 from anabranch.transport.confirmations import Confirmations, Outcome, Receipt
+from anabranch.transport.limited import LimitedPublisher
 from anabranch.transport.publisher import Publisher
 
 if TYPE_CHECKING:
@@ -207,36 +209,6 @@ class PersistentPublisher(AssuredPublisher):
         raise UsageError(f"put_nowait for {self.topic!r}: a persistent message is written first; await put()")
 
 
-class LimitedPublisher(Publisher):
-    """A best-effort publisher with a rate."""
-
-    __slots__ = ("_rate",)
-
-    def __init__(self, peer: "Peer", shell: "Shell", outlet: Outlet, overflow: Overflow, rate: Rate) -> None:
-        super().__init__(peer, shell, outlet, overflow)
-        self._rate = rate
-
-    async def put(
-        self, payload: object, *, attributes: Mapping[str, object] | None = None, to: str | None = None
-    ) -> None:
-        """Publish as `Publisher.put`; beyond the rate it waits, or drops, by the overflow policy."""
-        while wait_s := self._rate.take(time.monotonic()):
-            if self._overflow is not Overflow.BLOCK:
-                self._shell.node.counters.drop(DropReason.RATE)
-                return
-            await asyncio.sleep(wait_s)
-        await super().put(payload, attributes=attributes, to=to)
-
-    def put_nowait(
-        self, payload: object, *, attributes: Mapping[str, object] | None = None, to: str | None = None
-    ) -> bool:
-        """Publish without waiting; False, and not taken, beyond the rate."""
-        if self._rate.take(time.monotonic()):
-            self._shell.node.counters.drop(DropReason.RATE)
-            return False
-        return super().put_nowait(payload, attributes=attributes, to=to)
-
-
 def demand_of(deadline: float | None, availability: float | None) -> Demand:
     """What a publisher asks of paths, checked."""
     if deadline is not None and not 0 < deadline < 4000:
@@ -254,17 +226,38 @@ def guarantee_of(value: str | Guarantee) -> Guarantee:
         raise UsageError(f"guarantee = {value!r}: one of {', '.join(Guarantee)}") from None
 
 
+class Terms(NamedTuple):
+    """What holds for one publisher beside its demand on paths."""
+
+    guarantee: Guarantee
+    rate: Rate | None
+    queued: Queued | None
+
+
 def terms_of(
-    rules: Sequence[TopicRule], topic: str, guarantee: str | Guarantee | None, rate_max: float | None
-) -> tuple[Guarantee, Rate | None]:
+    rules: Sequence[TopicRule],
+    topic: str,
+    guarantee: str | Guarantee | None,
+    rate_max: float | None,
+    queued_max_bytes: int | None,
+) -> Terms:
     """What holds for a publisher: what it asked for, else the first rule that matches."""
     check_topic(topic)
     if rate_max is not None and not 0 < rate_max < 1e9:
         raise UsageError(f"rate_max = {rate_max}: messages per second, above 0")
+    if queued_max_bytes is not None and queued_max_bytes < 1:
+        raise UsageError(f"queued_max_bytes = {queued_max_bytes}: at least 1")
     rule = next((each for each in rules if matches(each.pattern, topic)), TopicRule(pattern="**"))
     promise = guarantee_of(guarantee) if guarantee is not None else rule.guarantee
+    is_plain = promise is Guarantee.BEST_EFFORT
+    if queued_max_bytes is not None and not is_plain:
+        raise UsageError(
+            f"queued_max_bytes for {topic!r}: for best effort alone; with guarantee = {promise.value!r} "
+            "set unconfirmed_max_bytes or store_max_bytes in the configuration"
+        )
     rate = rate_max or rule.rate_max
-    return promise, Rate(rate, time.monotonic()) if rate else None
+    most = queued_max_bytes or (rule.queued_max_bytes if is_plain else 0)
+    return Terms(promise, Rate(rate, time.monotonic()) if rate else None, Queued(most) if most else None)
 
 
 async def open_publisher(
@@ -272,19 +265,20 @@ async def open_publisher(
     shell: "Shell",
     outlet: Outlet,
     overflow: Overflow,
-    guarantee: Guarantee,
-    rate: Rate | None,
+    terms: Terms,
     persistence: "Persistence | None",
 ) -> Publisher:
     """The publisher for an outlet that was just opened."""
+    guarantee, rate, queued = terms
     if guarantee is Guarantee.PERSISTENT:
         assert persistence is not None
         kept = await persistence.stream(outlet)
         confirmations = shell.assurances.confirmations(kept)
         return PersistentPublisher(peer, shell, outlet, overflow, confirmations, rate, persistence.store)
     if guarantee is Guarantee.BEST_EFFORT:
-        if rate is not None:
-            return LimitedPublisher(peer, shell, outlet, overflow, rate)
+        if rate is not None or queued is not None:
+            outlet.queued = queued
+            return LimitedPublisher(peer, shell, outlet, overflow, rate, queued)
         return Publisher(peer, shell, outlet, overflow)
     stream = shell.node.acknowledge(outlet, time.monotonic())
     return AssuredPublisher(peer, shell, outlet, overflow, shell.assurances.confirmations(stream), rate)

@@ -195,6 +195,7 @@ class Peer(Requesting, Awaiting):
         overflow: str | Overflow = Overflow.BLOCK,
         guarantee: str | Guarantee | None = None,
         rate_max: float | None = None,
+        queued_max_bytes: int | None = None,
     ) -> Publisher:
         """A publisher of one topic.
 
@@ -208,15 +209,15 @@ class Peer(Requesting, Awaiting):
         `guarantee`: `acknowledged` sends again until each receiver confirmed; it makes an `AssuredPublisher`.
         `persistent` also writes each message to the peer's store (`store_dir`) before `put` returns.
         `rate_max`: messages per second; the rest waits, or is dropped if not `block`; see `Config.topics`.
+        `queued_max_bytes`: so much may wait in the queues of links; the rest waits, or is dropped likewise.
         """
         shell = self._running()
         demand = demand_of(deadline, availability)
-        promise, rate = terms_of(self.config.topics, topic, guarantee, rate_max)
-        if promise is Guarantee.PERSISTENT:
+        terms = terms_of(self.config.topics, topic, guarantee, rate_max, queued_max_bytes)
+        if terms.guarantee is Guarantee.PERSISTENT:
             self._persistent(f"guarantee = 'persistent' for {topic!r}")
         outlet = shell.node.open_publisher(topic, time.monotonic(), demand)
-        terms = (_overflow(overflow), promise, rate, self._persistence)
-        return await open_publisher(self, shell, outlet, *terms)
+        return await open_publisher(self, shell, outlet, _overflow(overflow), terms, self._persistence)
 
     async def put(
         self,

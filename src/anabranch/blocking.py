@@ -148,6 +148,7 @@ class Peer(Requesting):
         overflow: str | Overflow = Overflow.BLOCK,
         guarantee: str | Guarantee | None = None,
         rate_max: float | None = None,
+        queued_max_bytes: int | None = None,
     ) -> Publisher:
         """A publisher of one topic; `Publisher.put` tells what `overflow` means here.
 
@@ -161,6 +162,7 @@ class Peer(Requesting):
                 overflow=overflow,
                 guarantee=guarantee,
                 rate_max=rate_max,
+                queued_max_bytes=queued_max_bytes,
             )
         )
         if isinstance(inner, AsyncAssured):
@@ -179,10 +181,7 @@ class Peer(Requesting):
             if not self._thread.refusal:
                 self._thread.call(finish())
 
-        async def reached() -> float:
-            return inner.availability
-
-        return Publisher(topic, handover, close, lambda: self._thread.call(reached()))
+        return Publisher(topic, handover, close, lambda: self._thread.run(lambda: inner.availability))
 
     def put(
         self,

@@ -66,6 +66,51 @@ def test_a_rate_makes_put_wait_or_drop_and_rules_by_topic_hold() -> None:
     run(scenario())
 
 
+def test_what_waits_of_a_publisher_is_limited_and_others_keep_their_room() -> None:
+    rules = (TopicRule(pattern="bulk/*", queued_max_bytes=300_000),)
+    payload = bytes(100_000)
+
+    async def scenario() -> None:
+        async with pair(Config.local(topics=rules)) as (a, b), b.subscribe("**", queue_max=10_000) as inbox:
+            await a.wait_for_subscribers("bulk/x", timeout=WAIT_S)
+            bulk = await a.publisher("bulk/x")
+            taken = 0
+            while bulk.put_nowait(payload):  # nobody reads meanwhile: the link fills
+                taken += 1
+                assert taken < 1000
+            assert a.counters["dropped.queued"] == 1
+            dropping = await a.publisher("bulk/y", overflow="drop_newest", queued_max_bytes=1)
+            for _ in range(3):
+                await dropping.put(payload, attributes={"n": 1})
+            assert a.counters["dropped.queued"] == 3, "one may wait alone"
+            own = await a.publisher("other")
+            own.put_nowait(b"has room")
+            await asyncio.wait_for(bulk.put(b"waited"), WAIT_S)
+            payloads = [(await inbox.receive(WAIT_S)).payload for _ in range(taken + 3)]
+            assert payloads.count(payload) == taken + 1
+            assert {b"waited", b"has room"} <= set(payloads)
+            assert a.counters["dropped.queue_full"] == 0
+            assert a.counters["dropped.queued"] == 3
+
+    run(scenario())
+
+
+def test_a_limit_to_what_waits_is_for_best_effort() -> None:
+    async def scenario() -> None:
+        async with pair(Config.local(topics=(TopicRule(pattern="t", queued_max_bytes=1),))) as (a, _):
+            assert isinstance(await a.publisher("t", guarantee="acknowledged"), AssuredPublisher)
+            with pytest.raises(UsageError, match="unconfirmed_max_bytes"):
+                await a.publisher("t", guarantee="acknowledged", queued_max_bytes=5)
+            with pytest.raises(UsageError, match="at least 1"):
+                await a.publisher("t", queued_max_bytes=0)
+
+    with pytest.raises(UsageError, match="best effort"):
+        TopicRule(pattern="t", guarantee=Guarantee.ACKNOWLEDGED, queued_max_bytes=1)
+    with pytest.raises(UsageError, match="negative"):
+        TopicRule(pattern="t", queued_max_bytes=-1)
+    run(scenario())
+
+
 def test_rules_come_from_a_file_and_are_checked(tmp_path: Path) -> None:
     file = tmp_path / "peer.toml"
     file.write_text('[[config.topics]]\npattern = "a/**"\nguarantee = "persistent"\nrate_max = 5.0\n')

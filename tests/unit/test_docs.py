@@ -19,8 +19,8 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
 CODE = ("overlay", "transport", "tools")
 
 
-def load_tables() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("documentation_tables", DOCS / "tables.py")
+def load_program(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"documentation_{name}", DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -28,7 +28,8 @@ def load_tables() -> ModuleType:
     return module
 
 
-TABLES = load_tables()
+TABLES = load_program("tables")
+FIGURES = load_program("figures")
 
 
 def text_of(path: Path) -> str:
@@ -55,6 +56,13 @@ def test_every_command_has_a_table_of_its_options() -> None:
         assert f"anabranch {words.split()[0]}" in readme
         for option in command.params:
             assert option.name == "help" or option.help, f"{words} {option.name} has no help"
+
+
+def test_figures_counted_from_the_code_are_up_to_date() -> None:
+    assert text_of(FIGURES.OPEN_RANGES) == FIGURES.open_ranges(), "run: python docs/figures.py"
+    table = text_of(DOCS / "addressing.md")
+    for count, with_open, closed, here in FIGURES.growth()[3::4]:
+        assert f"| {count} | {2**count} | {with_open} | {closed} | {here} |" in table
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
