@@ -5,10 +5,11 @@ import random
 
 import pytest
 
-from anabranch.overlay.attributes import check_attributes
+from anabranch.overlay.attributes import check_attributes, plain
 from anabranch.overlay.config import Config
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.expressions import parse
+from anabranch.overlay.reductions import Specified
 from anabranch.testing import Mesh
 from anabranch.transport.simulator import Conditions, Simulator
 
@@ -132,6 +133,41 @@ def test_declared_attributes_make_mistakes_errors_where_they_are_made() -> None:
         mesh.publish("a", "t", 1, to="load > 'x'")
     with pytest.raises(UsageError, match="column 1: attribute 'x' is not declared"):
         mesh.subscribe("a", "t", where="x = 1")
+
+
+def test_the_papers_reduction_on_filters_reaches_the_sites_that_a_selection_reaches() -> None:
+    mesh = star()
+    sites = {"n1": {"load": 0.9, "zone": "a"}, "n2": {"load": 0.4, "zone": "b"}, "s1": {"zone": "a"}}
+    forms = {name: mesh.subscribe(name, "forms") for name in sites}
+    for name, row in sites.items():
+        mesh.set_attributes(name, row)
+    mesh.settle()
+    text = "load > 0.5 and zone = 'x' or not (load between 0 and 1)"
+    mesh.publish("hub", "forms", ["shed", text])
+    mesh.run_for(0.2)
+    by_filter, by_site = {}, {}
+    for name, row in sites.items():
+        told, form_text = forms[name].payloads[0]
+        own = Specified(told, parse(form_text)).filter(check_attributes(row))
+        by_filter[name] = mesh.subscribe(name, "by/filter", where=own.text)
+        by_site[name] = mesh.subscribe(name, "by/site")
+    mesh.settle()
+    mesh.run_for(0.2)
+    form = Specified("shed", parse(text))
+    for number, (low, zone, bounds) in enumerate(
+        ((0.8, "a", (0, 1)), (0.3, "b", (0, 0.5)), (2, "b", (0, 9)))
+    ):
+        to = f"load > {low} and zone = '{zone}' or not (load between {bounds[0]} and {bounds[1]})"
+        before = bundles(mesh)
+        mesh.publish("hub", "by/filter", number, attributes=plain(form.message(parse(to))))
+        mesh.run_for(0.2)
+        as_filters = bundles(mesh) - before
+        mesh.publish("hub", "by/site", number, to=to)
+        mesh.run_for(0.2)
+        assert bundles(mesh) - before == 2 * as_filters > 0, "neither went where it was not wanted"
+    for name in sites:
+        assert by_filter[name].payloads == by_site[name].payloads
+    assert [len(by_site[name].payloads) for name in sites] == [2, 1, 3]
 
 
 SELECTIONS = (
