@@ -45,7 +45,7 @@ TOPIC_PUBLISHERS_MAX = 256
 class Peer(Requesting, Awaiting):
     """One peer of a mesh.
 
-        async with Peer("tower-7", listen="tcp://127.0.0.1:7400", join=["tcp://10.0.0.2:7400"]) as peer:
+        async with Peer("tower-7", listen="tcp://127.0.0.1:7400", identity="tower-7") as peer:
             ...
 
     `listen`: addresses to accept links on (`tcp://HOST:PORT`, port 0 for any free one, or `ipc://PATH`).

@@ -108,15 +108,45 @@ def test_the_architecture_names_files_that_exist() -> None:
         for name in re.findall(r"`([\w./-]+\.py)`", line):
             if "/" in name:
                 folder = str(Path(name).parent)
-            places = [folder] if folder else ["overlay", "transport", "src/anabranch"]
+            places = [folder] if folder else ["overlay", "transport", "security", "src/anabranch"]
             candidates = [name] if "/" in name else [f"{place}/{name}" for place in places]
             assert any((ROOT / each).exists() for each in candidates), f"{name} in: {line}"
 
 
-def test_the_architecture_has_a_place_for_every_file_of_the_shell() -> None:
+def test_the_architecture_has_a_place_for_every_file_outside_the_core() -> None:
     text = text_of(ROOT / "ARCHITECTURE.md")
-    for path in (ROOT / "transport").glob("*.py"):
-        assert path.name == "__init__.py" or f"{path.name}`" in text, path.name
+    for folder in ("transport", "security", "src/anabranch"):
+        for path in (ROOT / folder).glob("*.py"):
+            assert path.name == "__init__.py" or f"{path.name}`" in text, path.name
+
+
+FILES_OF_THREATS = {
+    "": "tests/real/test_secured_mesh.py",
+    "N:": "tests/unit/test_trusted_nodes.py",
+    "C:": "tests/unit/test_credentials.py",
+}
+
+
+def test_the_tests_named_for_threats_exist() -> None:
+    table = text_of(DOCS / "security.md").partition("## Threats")[2].partition("\n## ")[0]
+    rows = [line.split(" | ") for line in table.splitlines() if re.match(r"\| \d", line)]
+    assert len(rows) > 10
+    for row in rows:
+        named = re.findall(r"([A-Z]:)?`([^`]+)`", row[3])
+        assert named or ("**not defended yet**" in row[2] and "none yet" in row[3]), row
+        for place, name in named:
+            if "/" in name:
+                assert (ROOT / name).exists(), name
+            else:
+                assert f"def test_{name}(" in text_of(ROOT / FILES_OF_THREATS[place]), name
+
+
+def test_the_readme_names_every_page_and_every_command() -> None:
+    readme = text_of(ROOT / "README.md")
+    for page in DOCS.glob("*.md"):
+        assert f"(docs/{page.name}) |" in readme, page.name
+    for words in TABLES.commands():
+        assert f"| `anabranch {words.split()[0]}" in readme, words
 
 
 def test_every_counter_in_the_code_is_explained() -> None:
