@@ -15,6 +15,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest --numprocesses=2 tests/unit tests/sim
+	$(BIN)/pytest tests/spark
 	$(BIN)/pytest tests/real
 
 lint: $(VENV)/.installed-dev

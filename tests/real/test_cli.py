@@ -136,6 +136,8 @@ def test_json_travels_as_a_value_and_the_outcome_is_json(tower: str, start: Star
         "subscribers": ["reader-v"],
         "unwanted": 0,
         "dropped": 0,
+        "guarantee": "best_effort",
+        "missing": {},
     }
     line = json.loads(sub.communicate(timeout=PATIENCE_S)[0])
     assert (line["payload"], line["encoding"]) == ({"kw": [5, None]}, "value")
