@@ -85,9 +85,11 @@ def tower() -> Iterator[str]:
 def ready(process: "subprocess.Popen[bytes]") -> "subprocess.Popen[bytes]":
     """A sub, once it is subscribed."""
     assert process.stderr is not None
-    line = process.stderr.readline()
-    assert b"subscribed" in line, line + process.stderr.read()
-    return process
+    while line := process.stderr.readline():
+        if b"subscribed" in line:
+            return process
+        assert b"open mesh" in line, line
+    raise AssertionError("ended before it was subscribed")
 
 
 def test_what_is_published_is_printed_by_who_subscribed(tower: str, start: Start) -> None:

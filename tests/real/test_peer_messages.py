@@ -101,7 +101,9 @@ def test_a_value_changed_after_put_arrives_as_it_was() -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize("payload", [object(), datetime.timezone, {1: object()}], ids=str)
+@pytest.mark.parametrize(
+    "payload", [object(), datetime.timezone, {1: object()}], ids=["object", "class", "map of objects"]
+)
 def test_a_payload_that_cannot_travel_is_the_callers_error(payload: object) -> None:
     async def scenario() -> None:
         async with Peer("a") as a:
