@@ -101,7 +101,10 @@ def test_a_value_changed_after_put_arrives_as_it_was() -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize(
+UNFIT = {"object": object(), "class": datetime.timezone, "map of objects": {1: object()}}
+
+
+@pytest.mark.parametrize("payload", UNFIT.values(), ids=UNFIT)
     "payload", [object(), datetime.timezone, {1: object()}], ids=["object", "class", "map of objects"]
 )
 def test_a_payload_that_cannot_travel_is_the_callers_error(payload: object) -> None:
