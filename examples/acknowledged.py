@@ -12,9 +12,9 @@ async def main() -> None:
     """One reader takes what is sent, the other one's queue is full."""
     config = Config.local(confirm_limit_s=1.0)
     async with (
-        Peer("shop", listen="tcp://127.0.0.1:0", config=config) as shop,
-        Peer("billing", join=shop.addresses) as billing,
-        Peer("archive", join=shop.addresses) as archive,
+        Peer("shop", listen="tcp://127.0.0.1:0", config=config, open=True) as shop,
+        Peer("billing", join=shop.addresses, open=True) as billing,
+        Peer("archive", join=shop.addresses, open=True) as archive,
         billing.subscribe("orders/*"),
         archive.subscribe("orders/*", queue_max=1),
     ):

@@ -168,6 +168,8 @@ class DeliveredRequest(DeliveredRun, kw_only=True):
     subscriber: int
     """Which of this peer's subscribers to the request: it answers once."""
     expects: list[list[object]]
+    to: str
+    """The sites it is for; empty for all."""
 
 
 class DeliverRequest(msgspec.Struct):

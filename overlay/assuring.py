@@ -265,12 +265,14 @@ class Assuring:
 
     def _give_up(self, stream: OutStream, now: float) -> None:
         """What was put too long ago is not sent again, but for durable subscriptions: the store decides."""
-        for sequence, message in stream.kept.items():
-            if message.put_at + stream.limit_s > now:
-                return
-            for receiver in stream.receivers.values():
-                if not receiver.consumer and receiver.resolved <= sequence:
-                    stream.fail(receiver, sequence + 1, receiver.waits_for)
+        for receiver in stream.receivers.values():
+            if not receiver.consumer:
+                end = receiver.resolved
+                while (
+                    message := stream.kept.get(end)
+                ) is not None and message.put_at + stream.limit_s <= now:
+                    end += 1
+                stream.fail(receiver, end, receiver.waits_for)
 
     def _skip_damaged(self, stream: OutStream, first: int, end: int) -> None:
         for receiver in stream.receivers.values():
@@ -319,9 +321,9 @@ class Assuring:
 
     def _due(self, stream: OutStream) -> float:
         due = min((receiver.due() for receiver in stream.receivers.values()), default=inf)
-        if stream.kept:
-            oldest = next(iter(stream.kept.values()))
-            due = min(due, oldest.put_at + stream.limit_s)
+        for receiver in stream.receivers.values():
+            if not receiver.consumer and (oldest := stream.kept.get(receiver.resolved)) is not None:
+                due = min(due, oldest.put_at + stream.limit_s)
         if stream.key.durable and stream.floor > stream.told_floor:
             due = min(due, self._told_store_at + TELL_STORE_EVERY_S)
         return due

@@ -82,6 +82,7 @@ class Harvests:
         within_s: float,
         tau_s: float,
         reply_to: str,
+        to: str,
         now: float,
     ) -> tuple[Harvest, list[Action]]:
         """Ask these sites. When there are none, it is over at once."""
@@ -104,6 +105,7 @@ class Harvests:
             int(within_s * 1e6),
             next(iter(self._open), self._last),
             reply_to=reply_to,
+            to=to,
         )
         if protocol is Protocol.PUBLISH:
             own = self._book.get(me.peer, int(RecordKind.INTERESTS))

@@ -89,6 +89,7 @@ class Parts:
             config,
             links,
             self.matching,
+            self.selections,
             routes,
             self.recovery,
             self.spreading,

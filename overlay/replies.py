@@ -9,8 +9,6 @@ import msgspec
 
 from anabranch.overlay.actions import (
     Action,
-    DeliveredRequest,
-    DeliverRequest,
     HarvestOver,
     SubscribersChanged,
     Write,
@@ -36,6 +34,7 @@ from anabranch.overlay.recovering import Recovery
 from anabranch.overlay.replywire import Prompt, Report, Request, decode_items, encode_value
 from anabranch.overlay.reporting import Reporting
 from anabranch.overlay.routes import Routes
+from anabranch.overlay.selections import Selections
 from anabranch.overlay.sessions import Sessions, TimerKey
 from anabranch.overlay.siting import Siting
 from anabranch.overlay.spreading import Spreading
@@ -55,6 +54,7 @@ class Replies:
         config: Config,
         links: LinkTable,
         matching: Matching,
+        selections: Selections,
         routes: Routes,
         recovery: Recovery,
         spreading: Spreading,
@@ -75,6 +75,7 @@ class Replies:
         self._identity = identity
         self._config = config
         self._matching = matching
+        self._selections = selections
         self._routes = routes
         self._spreading = spreading
         self._telling = telling
@@ -96,15 +97,15 @@ class Replies:
         expects: list[Expectation],
         within_s: float,
         tau_s: float,
-        to: Sequence[str] | None,
+        to: str | None,
         reply_to: str,
         now: float,
     ) -> tuple[int, list[Action]]:
-        """Ask everybody who wants the topic, or those of them that `to` names; the request's number."""
+        """Ask everybody who wants the topic, or those of them that `to` selects; the request's number."""
         self._now = now
         merge = self.merges.parse(merge_text) if merge_text else None
-        wanted = self._matching.peers(topic)
-        sites = wanted if to is None else tuple(sorted(set(to) & set(wanted)))
+        selected = self._selections.selected(None, to)
+        sites = self._matching.selected_peers(topic, selected)
         asks = [*expects, merge.expects] if merge is not None and merge.expects else list(expects)
         harvest, actions = self.harvests.begin(
             topic,
@@ -117,6 +118,7 @@ class Replies:
             within_s,
             tau_s,
             reply_to,
+            selected.wire[1],
             now,
         )
         self._begun[harvest.number] = now
@@ -317,37 +319,28 @@ class Replies:
         if is_site and self._identity.peer not in request.sites:
             raise PeerError(DropReason.MALFORMED, "we are not among the sites of the request")
         payload = decode_value(memoryview(request.payload)) if is_site else None
+        if is_site and request.to:
+            self._selections.foreign(request.to)
         state = self._converging.take_over(
             request, path, behind, is_site, names_way=names_way, started_at=started_at, now=now
         )
         if state is None or not is_site:
             return []
-        subscriptions = self._matching.subscriptions(request.topic)
+        subscriptions = self._subscriptions(request)
         self.siting.admit(state, subscriptions, now)
         self._converging.conclude(state)
-        age_s = max(0.0, now - started_at)
         self._counters.add("requests_received", len(subscriptions))
-        return [
-            DeliverRequest(
-                subscription,
-                DeliveredRequest(
-                    request.topic,
-                    request.origin,
-                    0,
-                    request.number,
-                    [payload],
-                    age_s,
-                    now,
-                    0.0,
-                    path,
-                    request.epoch,
-                    key=state.key,
-                    subscriber=subscriber,
-                    expects=request.expects,
-                ),
-            )
-            for subscriber, subscription in enumerate(subscriptions)
-        ]
+        return self.siting.deliveries(state, payload, path, max(0.0, now - started_at), now)
+
+    def _subscriptions(self, request: Request) -> tuple[SubscriptionId, ...]:
+        """Who here is asked, by what this site is now."""
+        if not request.to:
+            return self._matching.subscriptions(request.topic)
+        selected = self._selections.read({}, request.to)
+        found = self._matching.selected_subscriptions(request.topic, selected)
+        if not found:
+            self._counters.drop(DropReason.NOT_SELECTED)
+        return found
 
     def _report(self, report: Report, sender: str, link: Link, now: float) -> list[Action]:
         actions = self._learn(report.records, link, now)

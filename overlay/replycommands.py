@@ -29,12 +29,12 @@ class ReplyCommands:
         expects: Sequence[Expectation] = (),
         within_s: float = 30.0,
         tau_s: float = 0.0,
-        to: Sequence[str] | None = None,
+        to: str | None = None,
         reply_to: str = "",
     ) -> int:
         """Publish and ask for replies; its number. `RepliesArrived` and `HarvestOver` tell what came of it.
 
-        `to`: those of the peers that want the topic who shall be asked; by default all of them.
+        `to`: an expression over attributes of sites; by default all that want the topic are asked.
         """
         check_topic(topic)
         if not 0 < within_s <= WITHIN_MAX_S:

@@ -43,6 +43,8 @@ class Request(msgspec.Struct, array_like=True, tag="q"):
     """Where out-of-band replies go."""
     records: list[Record] = []
     """What the publisher tells about itself that repliers must know."""
+    to: str = ""
+    """For which of these sites it is, as an expression; each checks again. Empty for all of them."""
 
     @property
     def key(self) -> RequestKey:

@@ -17,6 +17,15 @@ SITE_TOPIC = "@site"
 """The topic of publications that are for sites, whatever they subscribed to."""
 
 
+def site_topic(command: str, to: str | None) -> str:
+    """The topic of what was said without one: it must name sites then."""
+    if to is None:
+        raise UsageError(
+            f"{command} without a topic: name the sites it is for, as in to=\"region = 'north'\""
+        )
+    return SITE_TOPIC
+
+
 class Selected(msgspec.Struct, frozen=True):
     """Whom one publication is for."""
 

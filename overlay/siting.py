@@ -5,7 +5,7 @@ Told by the application and by requests that arrive; puts what is to be said int
 
 import msgspec
 
-from anabranch.overlay.actions import Action, SendAside
+from anabranch.overlay.actions import Action, DeliveredRequest, DeliverRequest, SendAside
 from anabranch.overlay.asking import refusal
 from anabranch.overlay.codec import decode_value
 from anabranch.overlay.config import Config
@@ -62,6 +62,34 @@ class Siting:
         state.own = [None] * len(subscriptions)
         if not subscriptions:  # nobody wants it any more
             self._end(state, now)
+
+    def deliveries(
+        self, state: Tended, payload: object, path: tuple[str, ...], age_s: float, now: float
+    ) -> list[Action]:
+        """The request, for each of these subscribers."""
+        request = state.request
+        return [
+            DeliverRequest(
+                subscription,
+                DeliveredRequest(
+                    request.topic,
+                    request.origin,
+                    0,
+                    request.number,
+                    [payload],
+                    age_s,
+                    now,
+                    0.0,
+                    path,
+                    request.epoch,
+                    key=state.key,
+                    subscriber=subscriber,
+                    expects=request.expects,
+                    to=request.to,
+                ),
+            )
+            for subscriber, subscription in enumerate(state.subscriptions)
+        ]
 
     def answer(self, state: Tended, subscriber: int, value: msgspec.Raw, now: float) -> None:
         """A subscriber answered, or DECLINED."""

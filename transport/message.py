@@ -85,6 +85,8 @@ class Message(msgspec.Struct, gc=False, frozen=True):
     def to(self) -> str:
         """The sites it was published to, as an expression; empty when that was not said."""
         run = self._run
+        if isinstance(run, AnswerableRun):
+            return run.to
         return run.selected.to.text if isinstance(run, SelectedDelivery) and run.selected.to else ""
 
     @property

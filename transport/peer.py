@@ -21,7 +21,7 @@ from anabranch.overlay.node import Node
 from anabranch.overlay.patterns import check_pattern
 from anabranch.overlay.profiles import Profile
 from anabranch.overlay.qos import Guarantee, Overflow, Role
-from anabranch.overlay.selections import SITE_TOPIC
+from anabranch.overlay.selections import site_topic
 from anabranch.transport.assured import demand_of, open_publisher, terms_of
 from anabranch.transport.awaiting import Awaiting
 from anabranch.transport.beacons import Beacon
@@ -45,7 +45,7 @@ TOPIC_PUBLISHERS_MAX = 256
 class Peer(Requesting, Awaiting):
     """One peer of a mesh.
 
-        async with Peer("tower-7", listen="tcp://127.0.0.1:7400", join=["tcp://10.0.0.2:7400"]) as peer:
+        async with Peer("tower-7", listen="tcp://127.0.0.1:7400", identity="tower-7") as peer:
             ...
 
     `listen`: addresses to accept links on (`tcp://HOST:PORT`, port 0 for any free one, or `ipc://PATH`).
@@ -233,11 +233,7 @@ class Peer(Requesting, Awaiting):
         those of them that subscribed to the topic `@site`.
         """
         if topic is None:
-            if to is None:
-                raise UsageError(
-                    "put without a topic: name the sites it is for, as in to=\"region = 'north'\""
-                )
-            topic = SITE_TOPIC
+            topic = site_topic("put", to)
         publisher = self._publishers.get(topic)
         if publisher is None:
             if len(self._publishers) >= TOPIC_PUBLISHERS_MAX:

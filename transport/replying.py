@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING
 
 from anabranch.overlay.actions import (
@@ -68,7 +68,7 @@ class Replying:
         expects: object,
         within: float,
         tau: float | None,
-        to: Sequence[str] | None,
+        to: str | None,
         host: str,
     ) -> Harvest:
         """Publish and ask for replies."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from anabranch.overlay.addresses import parse_address
 from anabranch.overlay.asking import Protocol
+from anabranch.overlay.selections import site_topic
 from anabranch.transport.endpoints import advertisable
 from anabranch.transport.harvest import Harvest
 from anabranch.transport.shell import Shell
@@ -29,9 +30,10 @@ class Requesting:
 
     async def request(
         self,
-        topic: str,
+        topic: str | None,
         payload: object = None,
         *,
+        to: str | None = None,
         merge: str = "",
         expects: object = None,
         within: float = 30.0,
@@ -40,6 +42,10 @@ class Requesting:
     ) -> Harvest:
         """Publish, and ask everybody who wants the topic for a reply: `await` the result, or iterate.
 
+        `to`: only those among the sites for which this expression over their attributes is true, such as
+        "region = 'north' and load > 0.8". Without a topic (None) it asks those of them that subscribed to
+        `@site`. A site that matches no more when the request arrives is not asked: it counts as one that had
+        nothing to say.
         `merge`: make one value of all replies: histogram, count, sum, min, max, mean, top (`top:5`),
         quantiles (`quantiles:0.5,0.99`), distinct, collect, or one registered with `register_merge`.
         `expects`: int, float, str, bool, bytes, list, dict, or the values that are allowed; others are
@@ -50,6 +56,8 @@ class Requesting:
         silence.
         """
         shell = self._running()
+        if topic is None:
+            topic = site_topic("request", to)
         return await shell.replying.request(
             topic,
             payload,
@@ -58,7 +66,7 @@ class Requesting:
             expects=expects,
             within=within,
             tau=tau,
-            to=None,
+            to=to,
             host=self._reply_host(),
         )
 

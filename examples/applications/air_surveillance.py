@@ -80,7 +80,7 @@ async def everything(seconds: float) -> None:
         try:
             for name in names:
                 mine = [address for (dials, _), address in addresses.items() if dials == name]
-                peers[name] = Peer(name, listen="tcp://127.0.0.1:0", join=mine, config=FIXED)
+                peers[name] = Peer(name, listen="tcp://127.0.0.1:0", join=mine, config=FIXED, open=True)
                 await peers[name].open()
             for pair in links:
                 proxies.aim("-".join(pair), peers[pair[1]].addresses[0])
@@ -102,7 +102,7 @@ async def everything(seconds: float) -> None:
 async def alone(options: argparse.Namespace) -> None:
     """One role in this process."""
     name = options.name or options.role
-    async with Peer(name, listen=options.listen, join=options.join) as peer:
+    async with Peer(name, listen=options.listen, join=options.join, open=True) as peer:
         print(f"{name} listens on {peer.addresses[0]}", flush=True)
         if options.role == "radar":
             print(f"radar: {await radar(peer, options.agencies, options.seconds)} plots sent")

@@ -76,7 +76,9 @@ async def everything() -> None:
         work: list[asyncio.Task[None]] = []
 
         async def start(name: str, join: list[str]) -> Peer:
-            return await stack.enter_async_context(Peer(name, listen="tcp://127.0.0.1:0", join=join))
+            return await stack.enter_async_context(
+                Peer(name, listen="tcp://127.0.0.1:0", join=join, open=True)
+            )
 
         def run(role: Coroutine[Any, Any, None]) -> None:
             work.append(group.create_task(role))
@@ -96,7 +98,7 @@ async def everything() -> None:
 async def alone(options: argparse.Namespace) -> None:
     """One role in this process, until Ctrl-C; the operator ends after its prices."""
     name = options.name or f"{options.district}-{options.role}"
-    async with Peer(name, listen=options.listen, join=options.join) as peer:
+    async with Peer(name, listen=options.listen, join=options.join, open=True) as peer:
         print(f"{name} listens on {peer.addresses[0]}", flush=True)
         if options.role == "operator":
             await operator(peer, options.districts, options.households)

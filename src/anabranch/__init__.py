@@ -1,6 +1,6 @@
 """Anabranch: publish/subscribe over a mesh of peers that watches its links and routes around trouble.
 
-    async with Peer("tower-7", listen="tcp://127.0.0.1:7400") as peer: ...
+    async with Peer("tower-7", listen="tcp://127.0.0.1:7400", identity="tower-7") as peer: ...
 
 The public names are loaded when they are first used, so that importing a part of the package (an analysis
 job, say) does not load ZeroMQ.

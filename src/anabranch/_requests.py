@@ -17,9 +17,10 @@ class Requesting:
 
     def request(
         self,
-        topic: str,
+        topic: str | None,
         payload: object = None,
         *,
+        to: str | None = None,
         merge: str = "",
         expects: object = None,
         within: float = 30.0,
@@ -32,7 +33,14 @@ class Requesting:
         """
         inner = self._thread.call(
             self._inner.request(
-                topic, payload, merge=merge, expects=expects, within=within, protocol=protocol, tau=tau
+                topic,
+                payload,
+                to=to,
+                merge=merge,
+                expects=expects,
+                within=within,
+                protocol=protocol,
+                tau=tau,
             )
         )
         return Harvest(self._thread, inner)

@@ -53,7 +53,7 @@ log = structlog.get_logger("anabranch")
 class Peer(Requesting):
     """One peer of a mesh; the arguments are those of `anabranch.Peer`.
 
-        with Peer("tower-7", listen="tcp://127.0.0.1:7400") as peer:
+        with Peer("tower-7", listen="tcp://127.0.0.1:7400", open=True) as peer:
             peer.put("air/radar/nyc", {"altitude": 9100})
 
     A peer that is open when the program ends is closed then, once all threads but daemons have ended.

@@ -58,10 +58,13 @@ async def receive(peer: Peer, messages: int) -> None:
         tell(resident=samples, lost=peer.counters.get("lost", 0) + subscription.dropped)
 
 
-async def main(role: str, count: int, log_dir: str, *join: str) -> None:
+async def main(role: str, count: int, log_dir: str, identity: str, *join: str) -> None:
     """Do it, then wait for the end of stdin."""
-    name = f"{role}-{os.getpid()}"
-    async with Peer(name, listen="tcp://127.0.0.1:0", join=join, log_dir=log_dir) as peer:
+    name = Path(identity).name or f"{role}-{os.getpid()}"
+    listen = "tcp://127.0.0.1:0"
+    async with Peer(
+        name, listen=listen, join=join, log_dir=log_dir, identity=identity or None, open=not identity
+    ) as peer:
         tell(address=peer.addresses[0])
         await {"idle": idle, "send": send, "receive": receive}[role](peer, count)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

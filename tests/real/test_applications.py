@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 APPLICATIONS = Path(__file__).parents[2] / "examples" / "applications"
 
 
@@ -14,6 +16,12 @@ def shown(name: str, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.fixture(autouse=True)
+def as_users_run_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They say themselves that their mesh is open."""
+    monkeypatch.delenv("ANABRANCH_OPEN")
 
 
 def test_plots_leave_the_link_that_got_slow() -> None:

@@ -85,11 +85,11 @@ def tower() -> Iterator[str]:
 def ready(process: "subprocess.Popen[bytes]") -> "subprocess.Popen[bytes]":
     """A sub, once it is subscribed."""
     assert process.stderr is not None
-    while line := process.stderr.readline():
-        if b"subscribed" in line:
-            return process
-        assert b"open mesh" in line, line
-    raise AssertionError("ended before it was subscribed")
+    said: list[bytes] = []
+    while not said or b"subscribed" not in said[-1]:
+        said.append(process.stderr.readline())
+        assert said[-1], b"".join(said)
+    return process
 
 
 def test_what_is_published_is_printed_by_who_subscribed(tower: str, start: Start) -> None:

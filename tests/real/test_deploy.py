@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+from support_identities import Identities
+
 from anabranch.tools.testbed.backends import BackendKind, why_not
 from anabranch.tools.testbed.wan import address_of
 from anabranch.tools.testbed.wan_process import WanProcess
@@ -56,6 +59,7 @@ def test_the_configuration_of_each_host_is_valid(host: str) -> None:
     settings = load_settings(file=DEPLOY / f"{host}.toml", environ={}, options={})
     assert settings.name == host
     assert len(settings.join) == 2
+    assert settings.identity is not None
     assert settings.advertise[0] not in settings.join
 
 
@@ -71,7 +75,10 @@ def test_the_service_and_the_container_start_a_peer_with_that_file() -> None:
     assert "EXPOSE 7400" in container
 
 
-def test_three_hosts_form_a_mesh_and_messages_cross_it(tmp_path: Path) -> None:
+def test_three_hosts_form_a_mesh_and_messages_cross_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANABRANCH_OPEN")
     if reason := why_not(BackendKind.NAMESPACES):
         pytest.skip(f"no network namespaces: {reason}")
     asyncio.run(walk_through(tmp_path))
@@ -89,11 +96,13 @@ async def walk_through(tmp_path: Path) -> None:
 
 def _by_the_book(places: dict[str, str], tmp_path: Path) -> None:
     peers = []
+    identities = Identities(tmp_path / "identities")
     try:
         for host, place in places.items():
             text = (DEPLOY / f"{host}.toml").read_text()
             for number in range(1, 4):
                 text = text.replace(f"192.0.2.1{number}", address_of(number))
+            text = text.replace("/etc/anabranch/identity", str(identities[host]))
             file = tmp_path / f"{host}.toml"
             file.write_text(text.replace("/var/lib/anabranch/records", str(tmp_path / host)))
             log = (tmp_path / f"{host}.log").open("wb")
@@ -101,10 +110,12 @@ def _by_the_book(places: dict[str, str], tmp_path: Path) -> None:
                 peers.append(
                     subprocess.Popen(command(place, "peer", "--file", str(file)), stdout=log, stderr=log)
                 )
-        links = _until_linked(places["north"])
+        links = _until_linked(places["north"], identities["operator-north"])
         assert sorted(link["peer"] for link in links) == ["south", "west"]
         assert all(8 < link["delay_ms"] < 40 for link in links)
-        _say_hello(places["south"], places["west"])
+        _say_hello(
+            (places["south"], identities["operator-south"]), (places["west"], identities["operator-west"])
+        )
     finally:
         for peer in peers:
             peer.terminate()
@@ -113,10 +124,10 @@ def _by_the_book(places: dict[str, str], tmp_path: Path) -> None:
     assert list((tmp_path / "west").glob("west-*.jsonl")), "records have their final names"
 
 
-def _until_linked(place: str) -> list[dict[str, object]]:  # type: ignore[return]
+def _until_linked(place: str, identity: Path) -> list[dict[str, object]]:  # type: ignore[return]
     deadline = time.monotonic() + 40
     while True:
-        done = call(place, "links", "--join", "tcp://127.0.0.1:7400", "--json")
+        done = call(place, "links", "--join", "tcp://127.0.0.1:7400", "--json", "--identity", str(identity))
         found = json.loads(done.stdout)["links"] if done.returncode == 0 else []
         links = [link for link in found if link["peer"] in HOSTS and link["state"] == "up"]
         if len(links) == 2:
@@ -125,12 +136,15 @@ def _until_linked(place: str) -> list[dict[str, object]]:  # type: ignore[return
         time.sleep(0.2)
 
 
-def _say_hello(here: str, there: str) -> None:
+def _say_hello(here: tuple[str, Path], there: tuple[str, Path]) -> None:
     listener = subprocess.Popen(
-        command(here, "sub", "hello/**", "--count", "1", "--timeout", "25"), stdout=subprocess.PIPE
+        command(here[0], "sub", "hello/**", "--count", "1", "--timeout", "25", "--identity", str(here[1])),
+        stdout=subprocess.PIPE,
     )
     with running(listener):
-        said = call(there, "pub", "hello/world", "from west", "--timeout", "20")
+        said = call(
+            there[0], "pub", "hello/world", "from west", "--timeout", "20", "--identity", str(there[1])
+        )
         assert said.returncode == 0, said.stderr
         out, _ = listener.communicate(timeout=30)
         assert b"from west" in out

@@ -62,6 +62,12 @@ TOGETHER = [block for block in ALL if block.mark == "run together"]
 PAIRS = list(zip(TOGETHER[::2], TOGETHER[1::2], strict=True))
 
 
+@pytest.fixture(autouse=True)
+def as_users_run_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks say themselves that their mesh is open."""
+    monkeypatch.delenv("ANABRANCH_OPEN")
+
+
 def test_every_block_of_python_in_the_documentation_is_run_by_one_of_these_tests() -> None:
     in_pages = sum(
         len(re.findall(r"^ *```py", page.read_text(encoding="utf-8"), re.MULTILINE)) for page in PAGES
@@ -93,8 +99,8 @@ def test_a_fragment_of_the_documentation_runs_among_linked_peers(block: Block) -
         config = Config.local()
         async with (
             asyncio.timeout(LIMIT_S),
-            Peer("peer", listen=listen, config=config) as peer,
-            Peer("other", listen=listen, join=peer.addresses, config=config) as other,
+            Peer("peer", listen=listen, config=config, open=True) as peer,
+            Peer("other", listen=listen, join=peer.addresses, config=config, open=True) as other,
         ):
             await peer.wait_for_peers("other", timeout=10)
             names: dict[str, object] = {

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+from support_identities import Identities
+
 PROGRAM = Path(__file__).with_name("memory_peer.py")
 LONG = bool(os.environ.get("ANABRANCH_TEST_LONG"))
 MESSAGES = 10_000_000 if LONG else 1_000_000
@@ -27,12 +30,15 @@ pytestmark = [
 ]
 
 
-def test_an_idle_peer_with_two_links_is_small(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mesh", ["open", "secured"])
+def test_an_idle_peer_with_two_links_is_small(mesh: str, tmp_path: Path) -> None:
+    made = Identities(tmp_path) if mesh == "secured" else None
     with contextlib.ExitStack() as stack:
         children: list[subprocess.Popen[str]] = []
         addresses: list[str] = []
-        for _ in range(3):
-            child = stack.enter_context(_child("idle", 2, tmp_path, *addresses))
+        for name in ("a", "b", "c"):
+            identity = str(made.issue(name, 24.0)) if made else ""
+            child = stack.enter_context(_child("idle", 2, tmp_path / "logs", *addresses, identity=identity))
             addresses.append(_heard(child)["address"])
             children.append(child)
         sizes = [_heard(child)["resident"][0] for child in children]
@@ -53,10 +59,12 @@ def test_memory_stays_flat_however_many_messages_pass(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _child(role: str, count: int, log_dir: Path, *join: str) -> Iterator[subprocess.Popen[str]]:
+def _child(
+    role: str, count: int, log_dir: Path, *join: str, identity: str = ""
+) -> Iterator[subprocess.Popen[str]]:
     """A peer process, ended in order."""
     with subprocess.Popen(
-        [sys.executable, str(PROGRAM), role, str(count), str(log_dir), *join],
+        [sys.executable, str(PROGRAM), role, str(count), str(log_dir), identity, *join],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -107,6 +107,16 @@ def test_the_command_asks_and_prints() -> None:
 
             plain = await asyncio.to_thread(call, "q")
             merged = await asyncio.to_thread(call, "q", "1", "--json", "--merge", "histogram")
+            a.set_attributes({"load": 0.9})
+            a.subscribe("@site", callback=give_site)
+            to = await asyncio.to_thread(call, "--to", "load > 0.5", "--merge", "histogram")
+            assert (to.returncode, to.stdout) == (0, '{"a":1}\n'), to.stderr
+            other = await asyncio.to_thread(call, "--to", "load < 0.5", "--wait", "0")
+            assert (other.returncode, "nobody was asked" in other.stderr) == (1, True)
+            wrong = await asyncio.to_thread(call, "q", "--to", "load <")
+            assert (wrong.returncode, "column 7" in wrong.stderr) == (2, True), wrong.stderr
+            nowhere = await asyncio.to_thread(call)
+            assert (nowhere.returncode, "without a topic" in nowhere.stderr) == (2, True)
             return plain, merged
 
     plain, merged = run(main())

@@ -150,7 +150,7 @@ def test_an_open_mesh_says_so(caplog: pytest.LogCaptureFixture) -> None:
 def test_threat_1_without_the_handler_nobody_gets_in(
     context: "zmq.Context[zmq.SyncSocket]", other_context: "zmq.Context[zmq.SyncSocket]"
 ) -> None:
-    """Undefended (no ZAP_ENFORCE_DOMAIN), both frames are delivered: tried by leaving that option out."""
+    """Undefended (no ZAP_ENFORCE_DOMAIN) all three frames are delivered: tried by leaving that option out."""
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
@@ -339,7 +339,8 @@ def test_somebody_in_between_cannot_pass_for_either_end(
     identities: Identities, context: "zmq.Context[zmq.SyncSocket]"
 ) -> None:
     """Knows the door key, ends CURVE on both sides, and passes everything on. Undefended (a hello that does
-    not cover the connection's key) both ends link up: tried by signing with an empty binding."""
+    not cover the connection's key) both ends link up: tried with an empty binding in what is signed
+    and checked."""
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()

@@ -19,8 +19,8 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
 CODE = ("overlay", "transport", "tools")
 
 
-def load_tables() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("documentation_tables", DOCS / "tables.py")
+def load_program(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"documentation_{name}", DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -28,7 +28,8 @@ def load_tables() -> ModuleType:
     return module
 
 
-TABLES = load_tables()
+TABLES = load_program("tables")
+FIGURES = load_program("figures")
 
 
 def text_of(path: Path) -> str:
@@ -55,6 +56,13 @@ def test_every_command_has_a_table_of_its_options() -> None:
         assert f"anabranch {words.split()[0]}" in readme
         for option in command.params:
             assert option.name == "help" or option.help, f"{words} {option.name} has no help"
+
+
+def test_figures_counted_from_the_code_are_up_to_date() -> None:
+    assert text_of(FIGURES.OPEN_RANGES) == FIGURES.open_ranges(), "run: python docs/figures.py"
+    table = text_of(DOCS / "addressing.md")
+    for count, with_open, closed, here in FIGURES.growth()[3::4]:
+        assert f"| {count} | {2**count} | {with_open} | {closed} | {here} |" in table
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -100,15 +108,45 @@ def test_the_architecture_names_files_that_exist() -> None:
         for name in re.findall(r"`([\w./-]+\.py)`", line):
             if "/" in name:
                 folder = str(Path(name).parent)
-            places = [folder] if folder else ["overlay", "transport", "src/anabranch"]
+            places = [folder] if folder else ["overlay", "transport", "security", "src/anabranch"]
             candidates = [name] if "/" in name else [f"{place}/{name}" for place in places]
             assert any((ROOT / each).exists() for each in candidates), f"{name} in: {line}"
 
 
-def test_the_architecture_has_a_place_for_every_file_of_the_shell() -> None:
+def test_the_architecture_has_a_place_for_every_file_outside_the_core() -> None:
     text = text_of(ROOT / "ARCHITECTURE.md")
-    for path in (ROOT / "transport").glob("*.py"):
-        assert path.name == "__init__.py" or f"{path.name}`" in text, path.name
+    for folder in ("transport", "security", "src/anabranch"):
+        for path in (ROOT / folder).glob("*.py"):
+            assert path.name == "__init__.py" or f"{path.name}`" in text, path.name
+
+
+FILES_OF_THREATS = {
+    "": "tests/real/test_secured_mesh.py",
+    "N:": "tests/unit/test_trusted_nodes.py",
+    "C:": "tests/unit/test_credentials.py",
+}
+
+
+def test_the_tests_named_for_threats_exist() -> None:
+    table = text_of(DOCS / "security.md").partition("## Threats")[2].partition("\n## ")[0]
+    rows = [line.split(" | ") for line in table.splitlines() if re.match(r"\| \d", line)]
+    assert len(rows) > 10
+    for row in rows:
+        named = re.findall(r"([A-Z]:)?`([^`]+)`", row[3])
+        assert named or ("**not defended yet**" in row[2] and "none yet" in row[3]), row
+        for place, name in named:
+            if "/" in name:
+                assert (ROOT / name).exists(), name
+            else:
+                assert f"def test_{name}(" in text_of(ROOT / FILES_OF_THREATS[place]), name
+
+
+def test_the_readme_names_every_page_and_every_command() -> None:
+    readme = text_of(ROOT / "README.md")
+    for page in DOCS.glob("*.md"):
+        assert f"(docs/{page.name}) |" in readme, page.name
+    for words in TABLES.commands():
+        assert f"| `anabranch {words.split()[0]}" in readme, words
 
 
 def test_every_counter_in_the_code_is_explained() -> None:

@@ -8,7 +8,9 @@ import typer
 
 from anabranch.overlay.asking import Protocol
 from anabranch.overlay.errors import UsageError
+from anabranch.overlay.expressions import parse
 from anabranch.overlay.patterns import check_topic
+from anabranch.overlay.selections import site_topic
 from anabranch.tools.commands.options import checked_number, with_settings
 from anabranch.tools.commands.running import CommandError, make_endpoint, place_of, run_to_end, unfinished
 from anabranch.transport.harvest import Harvest
@@ -21,9 +23,17 @@ _encoder = msgspec.json.Encoder(enc_hook=repr)
 @with_settings()
 def request(
     settings: Settings,
-    topic: Annotated[str, typer.Argument(help="Whom to ask: all who want this topic.")],
+    topic: Annotated[
+        str | None,
+        typer.Argument(
+            help="Whom to ask: all who want this topic; with --to, '@site' by default.", show_default=False
+        ),
+    ] = None,
     payload: Annotated[
         str | None, typer.Argument(help="What to ask; nothing by default.", show_default=False)
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Only sites for which this is true: \"region = 'north'\".")
     ] = None,
     merge: Annotated[
         str, typer.Option("--merge", help="One value of all replies: histogram, count, sum, mean, top:5, …")
@@ -49,7 +59,9 @@ def request(
     Exit code 1 when nobody was asked or the result is partial; who is missing is told on stderr, with where
     and why.
     """
-    check_topic(topic)
+    if to is not None:
+        to = parse(to, settings.config.site_attributes).text
+    asked = check_topic(topic if topic is not None else site_topic("request", to))
     checked_number("--within", within, 0.001, 4000.0)
     checked_number("--wait", wait, 0, 1_000_000)
     checked_number("--timeout", timeout, 0.0, 1e9)
@@ -68,19 +80,23 @@ def request(
 
     async def ask() -> int:
         async with endpoint as peer:
-            await _wait(peer, topic, wait, timeout, settings)
-            harvest = await peer.request(topic, value, merge=merge, protocol=protocol, within=within, tau=tau)
+            await _wait(peer, asked, to, wait, timeout, settings)
+            harvest = await peer.request(
+                asked, value, to=to, merge=merge, protocol=protocol, within=within, tau=tau
+            )
             return await _tell(harvest, bool(merge), as_json)
 
     return run_to_end(ask(), when_stopped=unfinished)
 
 
-async def _wait(peer: Peer, topic: str, wait: int, timeout: float, settings: Settings) -> None:
+async def _wait(
+    peer: Peer, topic: str, to: str | None, wait: int, timeout: float, settings: Settings
+) -> None:
     try:
         if not settings.listen:
             await peer.wait_for_links(timeout=timeout)
         if wait:
-            await peer.wait_for_subscribers(topic, wait, timeout=timeout)
+            await peer.wait_for_subscribers(topic, wait, to=to, timeout=timeout)
     except TimeoutError as error:
         hint = "" if settings.listen else f" (by way of {place_of(settings)})"
         raise CommandError(

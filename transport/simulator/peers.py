@@ -15,6 +15,7 @@ from anabranch.transport.simulator.assurances import SimPublisher
 from anabranch.transport.simulator.ledger import Published, SimSubscription
 from anabranch.transport.simulator.replying import SimAsked, SimHarvest
 from anabranch.transport.simulator.shell import PeerState, Shell
+from anabranch.transport.simulator.stores import SimDurable, SimStore
 from anabranch.transport.simulator.trace import TraceKind
 
 
@@ -43,6 +44,8 @@ class SimPeer(Shell):
             number = self.node.subscribe(subscription.pattern, local, where=subscription.where)
             self.subscriptions[number] = subscription
             subscription.begin(time)
+        if self.store is not None:
+            self.store.start(self, time)
         self.turn(time)
 
     def crash(self, time: float, reset: bool) -> None:
@@ -174,6 +177,26 @@ class SimPeer(Shell):
         self._outlets[topic, demand] = outlet, published
         return outlet, published
 
+    def persist(self, topic: str, payloads: Sequence[object], time: float) -> SimStore:
+        """The application puts messages with a persistent publisher; its peer's store."""
+        self.application_step(time)
+        store = self.disk()
+        store.put(self, topic, payloads, time)
+        return store
+
+    def subscribe_durably(self, durable: SimDurable, time: float) -> None:
+        """The application makes a durable subscription."""
+        self.application_step(time)
+        self.disk().subscribe(self, durable, time)
+        self.turn(time)
+
+    def disk(self) -> SimStore:
+        """Its store, from now on if it had none."""
+        if self.store is None:
+            self.store = SimStore(self.incarnation)
+            self.node.know_consumers(())
+        return self.store
+
     def acknowledge(
         self, topic: str, payloads: Sequence[object], deadline_s: float, time: float
     ) -> SimPublisher:
@@ -245,7 +268,8 @@ class SimPeer(Shell):
         """What its application wants."""
         if any(subscription.where is not None for subscription in self.subscriptions.values()):
             return self.node.interests.patterns_of(self.name)  # what covers what is decided there
-        return frozenset(subscription.pattern for subscription in self.subscriptions.values())
+        durable = self.store.durables.values() if self.store is not None else ()
+        return frozenset(each.pattern for each in (*self.subscriptions.values(), *durable))
 
     def knows(self, wanted: Mapping[str, frozenset[Interest]]) -> bool:
         """Whether it can route to all these peers and knows that they want exactly this."""

@@ -2,17 +2,13 @@
 
 import enum
 from collections.abc import Callable, Sequence
-from heapq import heappush
 from math import inf
 from typing import Any
 
 from anabranch.overlay.actions import Action, CloseLink, Deliver, Dial, SendBundle, SendControl, Write
 from anabranch.overlay.assured import StreamKey
-from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame
 from anabranch.overlay.config import Config
-from anabranch.overlay.counters import sent_bytes_of
-from anabranch.overlay.errors import DropReason
 from anabranch.overlay.identifiers import LinkId, SubscriptionId
 from anabranch.overlay.node import Node
 from anabranch.overlay.profiles import Profile
@@ -24,15 +20,16 @@ from anabranch.transport.simulator.connections import Connections
 from anabranch.transport.simulator.engine import Engine, Handler
 from anabranch.transport.simulator.ledger import Delivery, Ledger, Published, SimSubscription
 from anabranch.transport.simulator.replying import SimReplying
+from anabranch.transport.simulator.sending import Sender
 from anabranch.transport.simulator.starting import address_of, new_node
+from anabranch.transport.simulator.stores import SimStore
 from anabranch.transport.simulator.trace import FOLD_AT_PARTS, HEAD, TraceKind
-from anabranch.transport.simulator.wires import UNREAD_MAX_BYTES, Wire, total_size
+from anabranch.transport.simulator.wires import Wire, total_size
 
 TIMER_ROUNDING_S = 1e-6
 """Adding and taking off a clock's offset may leave a timer this much early."""
 
 _pack_head = HEAD.pack
-_KIND_BUNDLE = 1
 
 
 class PeerState(enum.Enum):
@@ -43,7 +40,7 @@ class PeerState(enum.Enum):
     CRASHED = "crashed"
 
 
-class Shell:
+class Shell(Sender):
     """One process with its node, its links and its timer."""
 
     def __init__(
@@ -58,6 +55,7 @@ class Shell:
         ledger: Ledger,
         on_record: Callable[[LogRecord], None] | None,
     ) -> None:
+        super().__init__(config.link_queue_max_bytes, clock_offset_s, engine)
         self.name = name
         self.number = number
         self.config = config
@@ -67,35 +65,24 @@ class Shell:
         """Odd while it runs: every start and every crash adds one."""
         self.is_gone = False
         """Crashed together with its host: nothing answers there, not even a refusal."""
-        self.clock_offset_s = clock_offset_s
-        """What its clock shows at virtual time 0."""
         self.profile: Profile | None = None
         """What its node is told about links, at every start."""
-        self.control_bytes = 0
-        self.data_bytes = 0
-        self.bundles_sent = 0
-        self.frames_sent = 0
-        self.links: dict[LinkId, Wire] = {}
-        self.queue_max = config.link_queue_max_bytes
-        self._high_water = config.link_queue_max_bytes // 8
         self.subscriptions: dict[SubscriptionId, SimSubscription] = {}
         self._outlets: dict[tuple[str, Demand], tuple[Outlet, Published]] = {}
         """Its application's publishers, by topic and what they ask for."""
         self._flows: dict[int, Published] = {}
         self.assured: dict[StreamKey, SimPublisher] = {}
         """Those with a guarantee."""
+        self.store: SimStore | None = None
+        """Its disk, if it ever had something on it."""
         self._acknowledged: dict[tuple[str, float], SimPublisher] = {}
         self._seeds = tuple(seeds)
-        self._engine = engine
         self._connections = connections
         self._ledger = ledger
         self._on_record = on_record
         self._last_link = 0
         self._timer_at = inf
-        self._clock = clock_offset_s
         self._backlog: list[tuple[Handler, Any, Any]] = []
-        self._held: dict[Wire, None] = {}
-        """Wires whose queue waits for an acknowledgement."""
         self._calls: list[tuple[Callable[[Delivery], None], Delivery]] = []
         self.replying = SimReplying(name, self._engine, connections)
         self.node = self.new_node()
@@ -114,14 +101,6 @@ class Shell:
         """A number for a link; none is used twice."""
         self._last_link += 1
         return LinkId(self._last_link)
-
-    def clock(self, time: float) -> float:
-        """What this peer's clock shows; never goes back."""
-        local = time + self.clock_offset_s
-        if local > self._clock:
-            self._clock = local
-            return local
-        return self._clock
 
     # What happens to it: handlers of the engine, called as (time, subject, detail)
 
@@ -209,30 +188,6 @@ class Shell:
         self.node.link_closed(wire.source_link, self.clock(time))
         self.turn(time)
 
-    def pump(self, time: float, wire: Wire, _: None = None) -> None:
-        """A look at the queue was scheduled for now."""
-        wire.pumping = False
-        self._pump(time, wire)
-
-    def _pump(self, time: float, wire: Wire) -> None:
-        """Send what the wire takes now."""
-        queue, local = wire.queue, self.clock(time)
-        while wire.unread <= UNREAD_MAX_BYTES:
-            frames = queue.peek(local)
-            if frames is None:
-                if queue:
-                    self._held[wire] = None
-                else:
-                    self.node.link_backlog(wire.source_link, 0.0)
-                return
-            if wire.free_at > time:
-                if not wire.pumping:
-                    wire.pumping = True
-                    self._engine.at(wire.free_at, self.pump, wire)
-                return
-            queue.advance()
-            self._send(wire, frames, time)
-
     # The turn that follows any input
 
     def turn(self, time: float) -> None:
@@ -252,9 +207,7 @@ class Shell:
                     self._act(action, time)
             actions = node.take_actions()
         if self._held:
-            held, self._held = self._held, {}
-            for wire in held:
-                self._pump(time, wire)
+            self._pump_held(time)
         wanted = node.next_timeout()
         if wanted is not None and wanted - self.clock_offset_s < self._timer_at:
             self._arm(time)
@@ -265,67 +218,6 @@ class Shell:
             calls, self._calls = self._calls, []
             for callback, delivery in calls:
                 callback(delivery)
-
-    def _queue_control(self, link: LinkId, frame: bytes, time: float) -> None:
-        wire = self.links.get(link)
-        if wire is None:
-            return
-        if wire.is_plain and not wire.unread and not wire.queue:
-            self._send(wire, [frame], time)
-        elif wire.queue.put_control(frame):
-            self._pump(time, wire)
-        else:
-            self.node.counters.drop(DropReason.QUEUE_FULL)
-
-    def _queue_bundle(self, link: LinkId, bundle: OutBundle, time: float) -> None:
-        wire = self.links.get(link)
-        if wire is None:
-            self.node.counters.drop(DropReason.NO_LINK, bundle.messages or 1)
-            return
-        queue = wire.queue
-        taken = queue.put_bundle(bundle)
-        if taken and bundle.deadline_us and (displaced := queue.take_displaced()):
-            self.node.counters.drop(DropReason.QUEUE_FULL, displaced)
-        if not taken:
-            self.node.counters.drop(DropReason.QUEUE_FULL, bundle.messages or 1)
-        elif queue.bytes > self._high_water and wire.conditions.rate_bytes_s is not None:
-            self.node.link_backlog(link, queue.bytes / wire.conditions.rate_bytes_s)
-            self._pump(time, wire)
-        elif len(queue) > 1 or wire.unread or wire.free_at > time:
-            self._pump(time, wire)
-        elif (frames := queue.peek(self.clock(time))) is None:
-            self._held[wire] = None
-        else:
-            queue.advance()
-            self._send(wire, frames, time)
-
-    def _send(self, wire: Wire, frames: list[Frame], time: float) -> None:
-        head = frames[0]
-        size = len(head) if len(frames) == 1 else total_size(frames)
-        self.frames_sent += 1
-        counters = self.node.counters
-        counters["sent.messages"] += 1
-        if head[1] == _KIND_BUNDLE:
-            self.data_bytes += size
-            self.bundles_sent += 1
-            counters["sent.data_bytes"] += size
-            if self._engine.meter is not None:
-                self._engine.meter.note(wire.target.name, head, size)
-        else:
-            self.control_bytes += size
-            counters["sent.control_bytes"] += size
-            counters[sent_bytes_of(head[1])] += size
-        engine = self._engine
-        if wire.is_plain:
-            arrives: float | None = time + wire.delay_s
-            if arrives < wire.last_arrival:  # type: ignore[operator]
-                arrives = wire.last_arrival
-            else:
-                wire.last_arrival = arrives  # type: ignore[assignment]
-        else:
-            arrives = wire.arrival(size, time, engine.network_rng)
-        if arrives is not None:
-            heappush(engine.heap, (arrives, next(engine.serial), wire.receive, wire, frames))
 
     def _deliver(self, action: Deliver, time: float) -> None:
         if (on_record := self._on_record) is not None:
@@ -344,9 +236,12 @@ class Shell:
             self._close(action.link, time)
         elif isinstance(action, Write) and self._on_record is not None:
             self._on_record(action.record)
-        else:
+        elif not self._act_on_disk(action, time):
             act(self, action, self._ledger, time)
             self.replying.act(action, time)
+
+    def _act_on_disk(self, action: Action, time: float) -> bool:
+        return self.store is not None and self.store.act(self, action, time)
 
     def _close(self, link: LinkId, time: float) -> None:
         wire = self.links.pop(link, None)
@@ -360,10 +255,6 @@ class Shell:
         self._connections.close(wire, time)
 
     # Inside
-
-    def _take_queue(self, wire: Wire) -> None:
-        if (queue := self.node.queue(wire.source_link)) is not None:
-            wire.queue = queue
 
     def _arm(self, time: float) -> None:
         if (wanted := self.node.next_timeout()) is not None:
@@ -398,3 +289,12 @@ class Shell:
         recording = self._on_record is not None
         start = (self.name, self.config, self._seeds, self.incarnation, self._engine, recording, self.profile)
         return new_node(*start)
+
+    def later(self, time: float, call: Callable[[float], None]) -> None:
+        """Let its process do something, unless it has died by then."""
+        self._engine.at(time, self._do_later, call, self.incarnation)
+
+    def _do_later(self, time: float, call: Callable[[float], None], incarnation: int) -> None:
+        if not self._waits(self._do_later, call, incarnation) and incarnation == self.incarnation:
+            call(time)
+            self.turn(time)

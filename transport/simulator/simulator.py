@@ -22,6 +22,7 @@ from anabranch.transport.simulator.metering import Carried, Meter
 from anabranch.transport.simulator.peers import SimPeer
 from anabranch.transport.simulator.replying import SimAsked, SimHarvest
 from anabranch.transport.simulator.starting import address_of
+from anabranch.transport.simulator.stores import SimDurable, SimStore
 
 LOOK_EVERY_S = 0.01
 """How often `run_until_true` asks its predicate."""
@@ -227,6 +228,18 @@ class Simulator:
     def acknowledge(self, name: str, topic: str, *payloads: object, deadline_s: float = 0.0) -> SimPublisher:
         """Put messages with an acknowledged publisher: the same one each time until its peer crashes."""
         return self.peer(name).acknowledge(topic, payloads, deadline_s, self.now)
+
+    def persist(self, name: str, topic: str, *payloads: object) -> SimStore:
+        """Put messages with a persistent publisher; they count once its peer's store has them."""
+        return self.peer(name).persist(topic, payloads, self.now)
+
+    def subscribe_durably(
+        self, name: str, pattern: str, durable: str, *, accept_every: int = 1
+    ) -> SimDurable:
+        """A durable subscription, which its peer goes on with after a crash."""
+        subscription = SimDurable(durable, check_pattern(pattern), accept_every)
+        self.peer(name).subscribe_durably(subscription, self.now)
+        return subscription
 
     def flow(
         self,
