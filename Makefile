@@ -16,7 +16,8 @@ test: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 	$(BIN)/pytest --numprocesses=2 tests/unit tests/sim
 	$(BIN)/pytest tests/spark
-	$(BIN)/pytest tests/real
+	$(BIN)/pytest --numprocesses=2 --dist=loadfile -m 'not alone' tests/real
+	$(BIN)/pytest -m alone tests/real
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

@@ -31,6 +31,8 @@ from support_peers import (
     until,
 )
 
+pytestmark = pytest.mark.alone
+
 CONFIG = Config.local(neighbours_target=0, hello_timeout_s=0.5, payload_max_bytes=1024 * 1024)
 FRAME_MAX_BYTES = CONFIG.payload_max_bytes + 1024 * 1024
 LATENCY_MAX_S = 0.25
