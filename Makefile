@@ -15,7 +15,9 @@ test: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest --numprocesses=2 tests/unit tests/sim
-	$(BIN)/pytest tests/real
+	$(BIN)/pytest tests/spark
+	$(BIN)/pytest --numprocesses=2 --dist=loadfile -m 'not alone' tests/real
+	$(BIN)/pytest -m alone tests/real
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

@@ -101,7 +101,10 @@ def test_a_value_changed_after_put_arrives_as_it_was() -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize("payload", [object(), datetime.timezone, {1: object()}], ids=str)
+UNFIT = {"object": object(), "class": datetime.timezone, "map of objects": {1: object()}}
+
+
+@pytest.mark.parametrize("payload", UNFIT.values(), ids=UNFIT)
 def test_a_payload_that_cannot_travel_is_the_callers_error(payload: object) -> None:
     async def scenario() -> None:
         async with Peer("a") as a:

@@ -10,10 +10,14 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from anabranch import Config, Peer
 from anabranch.tools.testbed.proxies import Conditions
 from anabranch.tools.testbed.proxy_process import ProxyProcess
 from anabranch.transport.loops import run
+
+pytestmark = pytest.mark.alone
 
 SECONDS = float(os.environ.get("URGENCY_SECONDS", "4"))
 RATE_BYTES_S = 2_000_000

@@ -27,6 +27,7 @@ RING = [*LINE, ("p1", "p5")]
 TOPOLOGIES = {"full": None, "ring": RING, "line": LINE}
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.timeout(600 if LONG else 90),
     pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at processes in /proc"),
 ]

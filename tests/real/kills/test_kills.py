@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from kill_judge import Tale, is_over, judge, read
 
+pytestmark = pytest.mark.alone
+
 LONG = bool(os.environ.get("ANABRANCH_TEST_LONG"))
 SEED = int(os.environ.get("ANABRANCH_TEST_SEED", "1"))
 NAMES = ["p1", "p2", "p3", "p4", "p5"]
