@@ -16,7 +16,7 @@ from anabranch.tools.testbed.backends import BackendKind, why_not
 
 ROOT = Path(__file__).parents[2]
 SMOKE = ROOT / "examples" / "scenarios" / "smoke.toml"
-CALL = [sys.executable, "-c", "from anabranch.tools.cli import main; main()", "testbed"]
+CALL = [sys.executable, "-c", "from anabranch.tools.cli import main; main()"]
 TWENTY_MS = """
 [run]
 duration_s = 7
@@ -63,6 +63,10 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return call_command("testbed", *arguments)
+
+
+def call_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*CALL, *arguments], capture_output=True, text=True, timeout=90, env=os.environ | {"COLUMNS": "120"}
     )
@@ -115,11 +119,31 @@ def test_the_summary_is_shown_as_that_of_the_simulator_is(tmp_path: Path) -> Non
         assert text in done.stdout
 
 
+def test_a_recorded_network_is_replayed_with_real_peers_between_its_two_bounds(tmp_path: Path) -> None:
+    rows = ["source,target,time_s,rtt_ms"]
+    for at in (0, 2):
+        rows += [f"a,b,{at},300", f"b,a,{at},300", f"a,c,{at},40", f"c,a,{at},40"]
+        rows += [f"b,c,{at},40", f"c,b,{at},40"]
+    trace, picture = tmp_path / "detour.csv", tmp_path / "detour.svg"
+    trace.write_text("\n".join(rows) + "\n")
+    options = ("--real", "--peers", "3", "--rate", "20", "--slice-s", "2", "--variants", "dp,bp")
+    done = call_command("replay", str(trace), *options, "--plot", str(picture), "--json")
+    assert done.returncode == 0, done.stderr
+    compared = json.loads(done.stdout)["compared"]
+    for numbers in compared.values():
+        assert numbers["oracle_ms"] == pytest.approx(80 / 3, rel=0.05)  # by way of c between a and b
+        assert numbers["direct_ms"] == pytest.approx(190 / 3, rel=0.05)
+        assert numbers["loss_where_path_existed"] == 0
+    assert compared["dp"]["mean_over_oracle"] > 2 > compared["bp"]["mean_over_oracle"] >= 1
+    assert compared["bp"]["traffic_over_one_path"] == 1 > compared["dp"]["traffic_over_one_path"] > 0
+    assert picture.read_text().startswith("<?xml")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["interrupt", "kill"])
 def test_nothing_is_left_however_it_ends(number: signal.Signals, backend: str) -> None:
     process = subprocess.Popen(
-        [*CALL, "run", str(SMOKE), "--backend", backend, "--variants", "bp"],
+        [*CALL, "testbed", "run", str(SMOKE), "--backend", backend, "--variants", "bp"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )

@@ -143,6 +143,12 @@ def run(
     )
     scenario = compose(wishes, trace.name)
     chosen = variants_of(scenario, variants)
+
+    def complete(summary: Summary) -> None:
+        summary["compared"] = compared(summary, peers)
+        if plot is not None:
+            draw(summary["compared"], plot, scenario.name)
+
     if real:
         from anabranch.tools.commands.testbed import run_scenario
 
@@ -154,15 +160,15 @@ def run(
             runs=subsets,
             log_dir=log_dir,
             as_json=as_json,
+            show=lambda summary: _print(scenario, summary),
+            complete=complete,
         )
         sys.exit(code)
     jobs = make_jobs(scenario, variants=chosen, seed=seed, runs=subsets, log_dir=log_dir)
     begin = time.perf_counter()
     results = _run(jobs, scenario.name)
     summary = summarize(scenario, results, time.perf_counter() - begin)
-    summary["compared"] = compared(summary, peers)
-    if plot is not None:
-        draw(summary["compared"], plot, scenario.name)
+    complete(summary)
     if as_json:
         sys.stdout.write(json.dumps(summary, indent=2) + "\n")
     else:
@@ -206,8 +212,15 @@ def record(
 
 
 def compared(summary: Summary, peers: int) -> dict[str, Summary]:
-    """The variants side by side; traffic in relation to one path (`bp`), where that was run."""
-    one_path = summary["variants"].get("bp", {}).get("bundles")
+    """The variants side by side; traffic in relation to one path (`bp`), where that was run.
+
+    Traffic is in bundles where they were counted, as in virtual time, else in bytes of data.
+    """
+
+    def carried(numbers: Summary) -> int:
+        return int(numbers["bundles"] or numbers["data_bytes"])
+
+    one_path = carried(summary["variants"]["bp"]) if "bp" in summary["variants"] else 0
     return {
         variant: {
             **numbers["bounds"],
@@ -215,7 +228,7 @@ def compared(summary: Summary, peers: int) -> dict[str, Summary]:
             "loss_where_path_existed": numbers["loss_where_path_existed"],
             "late_share": numbers["late_share"],
             "p99_ms": numbers["latency_ms"]["p99"],
-            "traffic_over_one_path": round(numbers["bundles"] / one_path, 3) if one_path else None,
+            "traffic_over_one_path": round(carried(numbers) / one_path, 3) if one_path else None,
             "control_bytes_per_s_and_peer": round(numbers["control_bytes_per_s"] / peers, 1),
         }
         for variant, numbers in summary["variants"].items()
@@ -247,9 +260,8 @@ def _print(scenario: Scenario, summary: Summary) -> None:
     console = Console()
     console.print(table)
     performance = summary["performance"]
-    console.print(
-        f"lost: of what a path existed for; {performance['events']:,} events in {performance['wall_s']:.0f} s"
-    )
+    events = f"{performance['events']:,} events in " if performance["events"] else ""
+    console.print(f"lost: of what a path existed for; {events}{performance['wall_s']:.0f} s")
 
 
 def _shown(value: float | None) -> str:

@@ -25,7 +25,7 @@ from anabranch.tools.scenarios.reading import load_scenario
 from anabranch.tools.scenarios.running import make_jobs
 from anabranch.tools.scenarios.schema import Scenario
 from anabranch.tools.scenarios.simulating import Job, RunResult
-from anabranch.tools.scenarios.summary import summarize
+from anabranch.tools.scenarios.summary import Summary, summarize
 from anabranch.tools.testbed import load
 from anabranch.tools.testbed.backends import BackendKind, make_backend, why_not
 from anabranch.tools.testbed.emulating import Course, Emulating
@@ -103,6 +103,7 @@ def run(
         runs=scenario.run.runs if runs is None else runs,
         log_dir=log_dir,
         as_json=as_json,
+        show=lambda summary: print_summary(summary, Console()),
     )
     if results:
         sys.exit(results)
@@ -117,14 +118,28 @@ def run_scenario(
     runs: int,
     log_dir: Path | None,
     as_json: bool,
+    show: Callable[[Summary], None],
+    complete: Callable[[Summary], None] | None = None,
 ) -> int:
-    """Run all its jobs, print the summary; the exit code."""
+    """Run all its jobs, print the summary; the exit code.
+
+    `complete` may add to the summary before it is printed: as JSON, or for people by `show`.
+    """
     jobs = make_jobs(scenario, variants=variants, seed=seed, runs=runs, log_dir=log_dir)
     with tempfile.TemporaryDirectory(prefix="anabranch-testbed-", ignore_cleanup_errors=True) as scratch:
-        return run_to_end(_run_all(scenario, jobs, backend, Path(scratch), as_json), unfinished)
+        return run_to_end(
+            _run_all(scenario, jobs, backend, Path(scratch), None if as_json else show, complete), unfinished
+        )
 
 
-async def _run_all(scenario: Scenario, jobs: list[Job], backend: str, scratch: Path, as_json: bool) -> int:
+async def _run_all(
+    scenario: Scenario,
+    jobs: list[Job],
+    backend: str,
+    scratch: Path,
+    show: Callable[[Summary], None] | None,
+    complete: Callable[[Summary], None] | None,
+) -> int:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     results, judged = [], []
@@ -146,10 +161,12 @@ async def _run_all(scenario: Scenario, jobs: list[Job], backend: str, scratch: P
             )
     summary = summarize(scenario, results, time.perf_counter() - begin)
     summary["emulation"] = [msgspec.to_builtins(each) for each in judged]
-    if as_json:
+    if complete is not None:
+        complete(summary)
+    if show is None:
         sys.stdout.write(json.dumps(summary, indent=2) + "\n")
     else:
-        print_summary(summary, Console())
+        show(summary)
         for each in judged:
             _say(each)
     return 0
