@@ -4,18 +4,15 @@ Every signature names the certificate and the time it was made at, both of which
 """
 
 import hashlib
-import struct
 from collections.abc import Callable, Sequence
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from anabranch.security.certificates import Holder, PrivateKey, is_signed_by, read_holder, sign_with
 from anabranch.security.errors import TrustError
+from anabranch.security.statements import HEAD, SIGNATURE_MAX_BYTES, covered, make_signature
 from anabranch.security.trust import SKEW_S, Trust
 
-_HEAD = struct.Struct(">16sQ")
-"""First half of the certificate's fingerprint, µs since 1970."""
-SIGNATURE_MAX_BYTES = 128
 HOLDERS_MAX = 3
 """Certificates kept per peer: the present one, the one before a renewal, and one to spare."""
 BUNDLE_AGE_MAX_S = 120.0
@@ -42,13 +39,17 @@ class CertificateSigner:
 
     def sign(self, payload: bytes) -> bytes:
         """See `Signer`."""
-        head = _HEAD.pack(self._fingerprint, int(self._clock() * 1e6))
-        return head + sign_with(self._key, _covered(_RECORD, head, payload))
+        head = HEAD.pack(self._fingerprint, int(self._clock() * 1e6))
+        return head + sign_with(self._key, covered(_RECORD, head, payload))
 
     def seal(self, stamp: bytes, body: Sequence[bytes | memoryview]) -> bytes:
         """See `Signer`."""
-        head = _HEAD.pack(self._fingerprint, int(self._clock() * 1e6))
-        return head + sign_with(self._key, _covered(_BUNDLE, head, _digest(stamp, body)))
+        head = HEAD.pack(self._fingerprint, int(self._clock() * 1e6))
+        return head + sign_with(self._key, covered(_BUNDLE, head, _digest(stamp, body)))
+
+    def sign_as(self, purpose: bytes, payload: bytes) -> bytes:
+        """A signature that holds for one purpose only; see `statements.py`."""
+        return make_signature(self._key, self.credential, purpose, payload, self._clock())
 
 
 class CertificateVerifier:
@@ -117,6 +118,12 @@ class CertificateVerifier:
         """See `Verifier`."""
         return self._holds(origin, _BUNDLE, _digest(stamp, body), seal, BUNDLE_AGE_MAX_S)
 
+    def verify_as(
+        self, origin: str, purpose: bytes, payload: bytes, signature: bytes, age_max_s: float
+    ) -> bool:
+        """Whether `origin` signed this for this purpose, lately, with a certificate known here."""
+        return self._holds(origin, purpose, payload, signature, age_max_s)
+
     def is_trusted(self, origin: str) -> bool:
         """See `Verifier`."""
         now = self._clock()
@@ -139,9 +146,9 @@ class CertificateVerifier:
         return max(self._holders.get(origin, {}).values(), key=lambda each: each.not_before, default=None)
 
     def _holds(self, origin: str, purpose: bytes, payload: bytes, signature: bytes, age_max_s: float) -> bool:
-        if not _HEAD.size < len(signature) <= SIGNATURE_MAX_BYTES:
+        if not HEAD.size < len(signature) <= SIGNATURE_MAX_BYTES:
             return False
-        fingerprint, made_at_us = _HEAD.unpack_from(signature)
+        fingerprint, made_at_us = HEAD.unpack_from(signature)
         holder = self._holders.get(origin, {}).get(fingerprint)
         now = self._clock()
         made_at = made_at_us / 1e6
@@ -149,8 +156,8 @@ class CertificateVerifier:
             return False
         if not now - age_max_s - SKEW_S <= made_at <= now + SKEW_S:
             return False
-        head = signature[: _HEAD.size]
-        return is_signed_by(holder.key, _covered(purpose, head, payload), signature[_HEAD.size :])
+        head = signature[: HEAD.size]
+        return is_signed_by(holder.key, covered(purpose, head, payload), signature[HEAD.size :])
 
     def _is_current(self, holder: Holder, now: float) -> bool:
         return holder.not_before - SKEW_S <= now <= holder.not_after and not self.trust.is_revoked(holder)
@@ -161,11 +168,6 @@ class CertificateVerifier:
         gone = ended if ended is not None else next(iter(self._holders))
         del self._holders[gone]
         self.credentials.pop(gone, None)
-
-
-def _covered(purpose: bytes, head: bytes, payload: bytes) -> bytes:
-    """What is signed; each part with its length, so that none can pass for another."""
-    return b"".join(len(part).to_bytes(8, "big") + part for part in (purpose, head, payload))
 
 
 def _digest(stamp: bytes, body: Sequence[bytes | memoryview]) -> bytes:
