@@ -152,6 +152,7 @@ class Commands(ReplyCommands, GuaranteeCommands):
     def leave(self, now: float) -> None:
         """Say farewell on every link; nothing is dialled again."""
         self.flush(now)
+        self._actions += self._parts.replies.leave(now)
         self._actions += self._parts.telling.withdrawal(now)
         self._actions += self._parts.sessions.leave(now)
         if self._parts.sessions.recording:

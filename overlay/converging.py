@@ -273,6 +273,12 @@ class Converging:
                 self._name_way(state, to)
                 self.conclude(state)
 
+    def hand_over(self) -> None:
+        """We leave: what waits here to be merged with more goes on as it is."""
+        for state in self._tending:
+            if state.is_holding:
+                self._stop_holding(state)
+
     def look(self, state: Tended, now: float) -> None:
         """One of its times is over."""
         if now >= state.expires_at:
@@ -280,12 +286,7 @@ class Converging:
             self._tending.free(state)
             return
         if now >= state.flush_at and state.coverage.parts and not state.is_passing and not state.is_finished:
-            self._counters.add("merges_cut_short")
-            state.is_passing = True
-            self._send_merged(state, self._to(state))
-            mask = state.coverage.mask
-            self._tending.release(state)
-            state.coverage.mask = mask
+            self._stop_holding(state)
         if now >= state.check_at:
             state.checks += 1
             state.check_at = now + min(self._config.reply_check_s * 2**state.checks, CHECK_MAX_S)
@@ -293,6 +294,14 @@ class Converging:
                 if mask and peer:
                     self._reporting.item(peer, Prompt(*state.key, "check", mask_bytes(mask)))
         self._tending.rearm(state)
+
+    def _stop_holding(self, state: Tended) -> None:
+        self._counters.add("merges_cut_short")
+        state.is_passing = True
+        self._send_merged(state, self._to(state))
+        mask = state.coverage.mask
+        self._tending.release(state)
+        state.coverage.mask = mask
 
     def sweep(self, reachable: set[str], epoch_of: dict[str, int], now: float) -> None:
         """Free what belongs to publishers that are gone."""

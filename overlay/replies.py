@@ -220,6 +220,12 @@ class Replies:
         self.harvests.neighbour_lost(peer, now)
         self._arm()
 
+    def leave(self, now: float) -> list[Action]:
+        """We leave: nothing of what others wait for stays here."""
+        self._now = now
+        self._converging.hand_over()
+        return self.flush()
+
     def look(self, now: float) -> list[Action]:
         """After every input that may have changed the topology."""
         if not len(self.harvests):

@@ -43,3 +43,13 @@ def test_a_higher_price_lowers_the_merged_demand() -> None:
     assert totals[0] == 14.0
     assert totals == sorted(totals, reverse=True)
     assert totals[2] < totals[1] < totals[0]
+
+
+def test_sites_are_selected_by_what_they_are_at_that_moment() -> None:
+    said = shown("command_and_control.py").splitlines()
+    assert said[:2] == [
+        "asked s5, s7, s9: {'refused': 1, 'shed': 2}",
+        "calm now: s1, s3, s5, s7; still busy: s9",
+    ]
+    assert sorted(said[2:4]) == ["s5 has load 0.0", "s9 has load 0.9"]
+    assert said[4:] == ["ended: 9, complete: True"]

@@ -24,13 +24,6 @@ EXPECTED: dict[str, list[str]] = {
         "async: counter = 2",
         "callback errors: 0",
     ],
-    "command_and_control": [
-        "asked s5, s7, s9: {'refused': 1, 'shed': 2}",
-        "calm now: s1, s3, s5, s7; still busy: s9",
-        r"s\d has load 0\.\d",
-        r"s\d has load 0\.\d",
-        "ended: 9, complete: True",
-    ],
     "deadline_and_age": [
         r"within five seconds: in time after \d+\.\d+ ms",
         r"within a microsecond: late after \d+\.\d+ ms",

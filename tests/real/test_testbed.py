@@ -16,6 +16,7 @@ from anabranch.tools.testbed.backends import BackendKind, why_not
 
 ROOT = Path(__file__).parents[2]
 SMOKE = ROOT / "examples" / "scenarios" / "smoke.toml"
+COMMANDS = ROOT / "examples" / "scenarios" / "command-and-control.toml"
 CALL = [sys.executable, "-c", "from anabranch.tools.cli import main; main()"]
 TWENTY_MS = """
 [run]
@@ -137,6 +138,26 @@ def test_a_recorded_network_is_replayed_with_real_peers_between_its_two_bounds(t
     assert compared["dp"]["mean_over_oracle"] > 2 > compared["bp"]["mean_over_oracle"] >= 1
     assert compared["bp"]["traffic_over_one_path"] == 1 > compared["dp"]["traffic_over_one_path"] > 0
     assert picture.read_text().startswith("<?xml")
+
+
+def test_hosts_run_programs_of_their_own() -> None:
+    done = call("run", str(COMMANDS), "--seconds", "7", "--json")
+    assert done.returncode == 0, done.stderr
+    said = [each["line"] for each in json.loads(done.stdout)["said"] if each["peer"] == "control"]
+    assert said[:2] == [
+        "asked s5, s7, s9: {'refused': 1, 'shed': 2}",
+        "calm now: s1, s3, s5, s7; still busy: s9",
+    ]
+    assert said[-1] == "ended: 9, complete: True"
+
+
+def test_a_program_that_fails_ends_the_run_and_tells_what_it_wrote(tmp_path: Path) -> None:
+    scenario = tmp_path / "failing.toml"
+    command = '["python", "-c", "raise SystemExit(\'no such key\')"]'
+    scenario.write_text(f'[run]\nduration_s = 20\n[[peers]]\nname = "p"\nprogram = {command}\n')
+    done = call("run", str(scenario), "--backend", "proxies")
+    assert done.returncode == 1
+    assert "the process of peer p ended with code 1; it wrote:\nno such key" in done.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")

@@ -235,6 +235,24 @@ def test_a_relay_that_dies_costs_no_site_behind_it_its_reply() -> None:
     assert [each.site for each in result.missing] == ["r1"]
 
 
+def test_a_peer_that_answers_and_leaves_takes_no_reply_with_it() -> None:
+    sim = Simulator(4, default=Conditions(delay_s=0.04))
+    config = Config(neighbours_target=0)
+    for name, seeds in (("root", ()), ("r", ["root"]), ("x", ["r"]), ("y", ["r"])):
+        sim.add_peer(name, seeds=seeds, config=config)
+    for name in ("r", "x", "y"):
+        sim.subscribe(name, "q")
+    assert sim.run_until_true(sim.is_settled, 10)
+    sim.respond("y", lambda each: LATER)
+    harvest = sim.request("root", "q", merge="count")
+    sim.run_for(0.2)  # x has answered, and waits at r for y
+    sim.leave("r")
+    assert sim.run_until_true(lambda: harvest.result is not None, 5.0)
+    result = harvest.result
+    assert result is not None
+    assert (result.value, [each.site for each in result.missing]) == (2, ["y"])
+
+
 @pytest.mark.parametrize("first", range(0, SEEDS, BLOCK))
 def test_results_are_the_truth_under_faults(first: int) -> None:
     """ANABRANCH_REPLY_SEEDS=2000 runs more."""

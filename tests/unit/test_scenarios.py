@@ -71,6 +71,17 @@ def run_one(text: str, variant: str = "bp", seed: int = 1, **options: object) ->
 # What is read
 
 
+def test_peers_that_run_programs_publish_and_subscribe_by_themselves(tmp_path: Path) -> None:
+    (tmp_path / "radar.py").write_text("")
+    file = tmp_path / "own.toml"
+    peer = '[[peers]]\nname = "a"\nprogram = ["python", "radar.py", "{join}"]\n'
+    file.write_text(peer)
+    assert load_scenario(file).peers[0].program == ["python", str(tmp_path / "radar.py"), "{join}"]
+    file.write_text(peer + '[[flows]]\npeer = "*"\ntopic = "t"\nrate_per_s = 1\n')
+    with pytest.raises(UsageError, match=r"flows\[1\].peer: 'a' runs a program"):
+        load_scenario(file)
+
+
 def test_the_builtin_scenario_is_the_example_file() -> None:
     (example,) = [path for path in EXAMPLES if path.name == "five-peers.toml"]
     assert example.read_text() == FIVE_PEERS

@@ -57,6 +57,10 @@ def sim(
 ) -> None:
     """Run a scenario in virtual time and print what was delivered, lost and late."""
     scenario = load_scenario(file) if file is not None else five_peers()
+    if programs := [peer.name for peer in scenario.peers if peer.program]:
+        raise UsageError(
+            f"{file}: {', '.join(programs)} run programs, which need real time: anabranch testbed run {file}"
+        )
     if seconds is not None:
         scenario = narrowed(scenario, seconds)
     if preset is not None:

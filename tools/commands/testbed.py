@@ -103,7 +103,7 @@ def run(
         runs=scenario.run.runs if runs is None else runs,
         log_dir=log_dir,
         as_json=as_json,
-        show=lambda summary: print_summary(summary, Console()),
+        show=_show,
     )
     if results:
         sys.exit(results)
@@ -143,6 +143,7 @@ async def _run_all(
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     results, judged = [], []
+    said: list[Summary] = []
     begin = time.perf_counter()
     with Progress(
         *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal
@@ -154,6 +155,10 @@ async def _run_all(
             before = load.cpu()
             course = await _run_one(job, backend, place, partial(progress.update, task))
             assert course.emulation is not None
+            said += [
+                {"variant": job.variant, "seed": job.seed, "peer": peer, "line": line}
+                for peer, line in course.said
+            ]
             judged.append(judge(course.emulation, load.foreign_share(before, load.cpu())))
             measured = await asyncio.to_thread(gather, scenario, course)
             results.append(
@@ -161,6 +166,7 @@ async def _run_all(
             )
     summary = summarize(scenario, results, time.perf_counter() - begin)
     summary["emulation"] = [msgspec.to_builtins(each) for each in judged]
+    summary["said"] = said
     if complete is not None:
         complete(summary)
     if show is None:
@@ -170,6 +176,14 @@ async def _run_all(
         for each in judged:
             _say(each)
     return 0
+
+
+def _show(summary: Summary) -> None:
+    console = Console()
+    if any(numbers["pairs"] for numbers in summary["variants"].values()):
+        print_summary(summary, console)
+    for each in summary["said"]:
+        console.print(f"{each['peer']}: {each['line']}", markup=False, highlight=False, soft_wrap=True)
 
 
 async def _run_one(job: Job, backend: str, scratch: Path, update: Callable[..., None]) -> Course:

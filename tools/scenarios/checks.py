@@ -95,13 +95,13 @@ def _check_traffic(scenario: Scenario, layout: Layout) -> None:
     end = scenario.run.duration_s
     for number, subscription in enumerate(scenario.subscriptions, 1):
         key = f"subscriptions[{number}]"
-        _check_known(f"{key}.peer", subscription.peer, layout)
+        _check_plays(f"{key}.peer", subscription.peer, layout)
         for pattern in subscription.patterns:
             _check_text(f"{key}.patterns", check_pattern, pattern)
         _check_span(key, subscription.start_s, subscription.stop_s, end)
     for number, flow in enumerate(scenario.flows, 1):
         key = f"flows[{number}]"
-        _check_known(f"{key}.peer", flow.peer, layout)
+        _check_plays(f"{key}.peer", flow.peer, layout)
         _check_text(f"{key}.topic", check_topic, flow.topic)
         start = scenario.run.warmup_s if flow.start_s is None else flow.start_s
         _check_span(key, start, flow.stop_s, end)
@@ -169,6 +169,13 @@ def _check_worsens(key: str, event: ConditionKeys) -> None:
 def _check_known(key: str, pattern: str, layout: Layout) -> None:
     if not layout.peers(pattern):
         raise UsageError(f"{key}: {_no_peer(pattern, layout)}")
+
+
+def _check_plays(key: str, pattern: str, layout: Layout) -> None:
+    _check_known(key, pattern, layout)
+    for name in layout.peers(pattern):
+        if layout.table(name).program:
+            raise UsageError(f"{key}: {name!r} runs a program, which publishes and subscribes by itself")
 
 
 def _check_text(key: str, check: Callable[[str], str], text: str) -> None:

@@ -42,6 +42,7 @@ FORMS = {
     "peers": 'tables [[peers]], as in { name = "p1" }',
     "preset": 'one of "default", "local", "lan", "wan", "harmony"',
     "probability": "a share from 0 to 1",
+    "program": 'a command as a list of texts, as in ["python", "radar.py", "--listen", "{listen}", "{join}"]',
     "random_faults": 'tables [[random_faults]], as in { do = "fail", every_s = 60, probability = 0.1 }',
     "rate_bytes_s": "a number of bytes per second above 0",
     "rate_per_s": "a number of messages per second, above 0 and at most 1,000,000",

@@ -14,7 +14,7 @@ from anabranch.overlay.errors import UsageError
 from anabranch.tools.scenarios import schema
 from anabranch.tools.scenarios.checks import check_scenario
 from anabranch.tools.scenarios.forms import FORMS
-from anabranch.tools.scenarios.schema import Scenario
+from anabranch.tools.scenarios.schema import Peer, Scenario
 
 _AT = re.compile(r" - at `\$(?P<path>.*)`$")
 _STEP = re.compile(r"\.(?P<key>\w+)|\[(?P<index>\d+|\.\.\.)\]")
@@ -35,10 +35,18 @@ def load_scenario(path: Path) -> Scenario:
     except UnicodeDecodeError:
         raise UsageError(f"scenario {str(path)!r}: not UTF-8; save it as UTF-8") from None
     scenario = parse_scenario(text, str(path))
+    scenario = msgspec.structs.replace(
+        scenario, peers=[_with_files_of(path.parent, peer) for peer in scenario.peers]
+    )
     if scenario.trace is None:
         return scenario
     beside = msgspec.structs.replace(scenario.trace, file=str(path.parent / scenario.trace.file))
     return msgspec.structs.replace(scenario, trace=beside)
+
+
+def _with_files_of(folder: Path, peer: Peer) -> Peer:
+    program = [str(folder / text) if (folder / text).is_file() else text for text in peer.program]
+    return msgspec.structs.replace(peer, program=program) if program else peer
 
 
 def parse_scenario(text: str, place: str) -> Scenario:

@@ -101,6 +101,9 @@ class Peer(_Table, frozen=True, kw_only=True):
     clock_offset_s: Seconds = 0.0
     """What its clock shows at time 0: peers' clocks agree on nothing."""
     config: dict[str, Any] = field(default_factory=dict)
+    program: list[str] = field(default_factory=list)
+    """A command that is run on the peer's host instead of a peer of the testbed; `{name}`, `{listen}` and
+    `{join}` in it are filled in. Arguments that are files next to the scenario file are found there."""
 
 
 class Link(ConditionKeys, frozen=True, kw_only=True):

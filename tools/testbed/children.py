@@ -5,8 +5,11 @@ import contextlib
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Self
 
 import msgspec
+
+from anabranch.tools.testbed.orders import Leave
 
 END_TIMEOUT_S = 6.0
 """A child that has not ended by then is killed: a little more than `parent.ORPHAN_GRACE_S`."""
@@ -25,7 +28,7 @@ class Child:
         self._process = process
 
     @classmethod
-    async def start(cls, name: str, module: str, stderr_path: Path, *arguments: str) -> "Child":
+    async def start(cls, name: str, module: str, stderr_path: Path, *arguments: str) -> Self:
         """Run `python -m module arguments`; what it writes to stderr goes to that file."""
         with stderr_path.open("ab") as stderr:
             process = await asyncio.create_subprocess_exec(
@@ -60,6 +63,10 @@ class Child:
         assert stdin is not None
         if not stdin.is_closing():
             stdin.write(msgspec.json.encode(order) + b"\n")
+
+    def leave(self) -> None:
+        """Let it end in order."""
+        self.tell(Leave())
 
     async def events(self) -> AsyncIterator[bytes]:
         """What it tells, line by line, until it ends."""

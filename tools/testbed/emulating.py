@@ -29,12 +29,12 @@ from anabranch.tools.testbed.orders import (
     Ended,
     Event,
     FlowOrder,
-    Leave,
     Prepare,
     Prepared,
     SubscriptionOrder,
     Traffic,
 )
+from anabranch.tools.testbed.programs import Program, start_program
 from anabranch.transport.simulator import Conditions
 
 SET_UP_TIMEOUT_S = 60.0
@@ -42,6 +42,7 @@ LEAVE_TIMEOUT_S = 8.0
 BEGIN_AFTER_S = 0.2
 """Between telling all peers when to begin and that time."""
 PROGRESS_EVERY_S = 0.5
+SAID_MAX = 10_000
 
 
 class Course(msgspec.Struct):
@@ -58,6 +59,8 @@ class Course(msgspec.Struct):
     downs: dict[str, list[float]]
     """By peer: when it crashed."""
     problems: list[str]
+    said: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    """(peer, line): what programs wrote to stdout, the first `SAID_MAX` lines."""
     emulation: Emulation | None = None
 
 
@@ -121,7 +124,7 @@ class Emulating:
         await self._until_ready(layout.names)
         self.course.start_at = time.monotonic() + BEGIN_AFTER_S
         for name in layout.names:
-            self._begin_peer(name)
+            await self._begin_peer(name)
         self._note_truth(0.0)
         for at, changes in steps:
             self._plan(at, lambda changes=changes: self._apply(self._disturbances.rebase(changes)))  # type: ignore[misc]
@@ -144,7 +147,7 @@ class Emulating:
         living = [name for name, state in self._states.items() if state in ("running", "paused")]
         for name in living:
             self._children[name].signal(signal.SIGCONT)
-            self._children[name].tell(Leave())
+            self._children[name].leave()
         waits = [self._ended[name].wait() for name in living]
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*waits), LEAVE_TIMEOUT_S)
@@ -161,6 +164,11 @@ class Emulating:
     # Peers
 
     async def _prepare(self, name: str) -> None:
+        self._states[name] = "running"
+        self._ready[name], self._ended[name] = asyncio.Event(), asyncio.Event()
+        if self._layout.table(name).program:
+            self._ready[name].set()  # it is started by `_begin_peer`
+            return
         host = self._backend.host(name)
         place = next(place for place in self._layout.places if place.name == name)
         stderr = self._scratch / f"{name}.stderr"
@@ -170,8 +178,6 @@ class Emulating:
         notes = self._scratch / f"{name}-{incarnation}.notes"
         self.course.notes.append(notes)
         self._children[name] = child
-        self._states[name] = "running"
-        self._ready[name], self._ended[name] = asyncio.Event(), asyncio.Event()
         is_client = place.role is Role.CLIENT
         config = self._layout.config(name, self._job.variant)
         child.tell(
@@ -238,9 +244,15 @@ class Emulating:
             failed.cancel()
             await asyncio.gather(waits, failed, return_exceptions=True)
 
-    def _begin_peer(self, name: str) -> None:
+    async def _begin_peer(self, name: str) -> None:
         place = next(place for place in self._layout.places if place.name == name)
         join = self._backend.dials(name, place.dials)
+        if command := self._layout.table(name).program:
+            stderr = self._scratch / f"{name}.stderr"
+            program = await start_program(name, command, self._backend.host(name), join, stderr)
+            self._children[name] = program
+            self._spawn(self._follow(name, program))
+            return
         self._children[name].tell(Begin(at=self.course.start_at, join=join))
 
     async def _listen(self, name: str, child: Child) -> None:
@@ -257,8 +269,21 @@ class Emulating:
                 told.append((at, sums))
                 if isinstance(event, Ended):
                     ended.set()
-        code = await child.wait()
         ended.set()
+        await self._note_end(name, child)
+
+    async def _follow(self, name: str, program: Program) -> None:
+        said = self.course.said
+        async for line in program.events():
+            if len(said) < SAID_MAX:
+                said.append((name, line.decode(errors="replace").rstrip("\n")))
+        if await program.wait() == 0 and self._states[name] == "running":
+            self._states[name] = "left"
+        self._ended[name].set()
+        await self._note_end(name, program)
+
+    async def _note_end(self, name: str, child: Child) -> None:
+        code = await child.wait()
         is_expected = self._ending or self._children.get(name) is not child or self._states[name] != "running"
         if not is_expected:
             wrote = child.wrote()
@@ -323,7 +348,7 @@ class Emulating:
             await self._apply_all()
             await self._prepare(name)
             await self._until_ready([name])
-            self._begin_peer(name)
+            await self._begin_peer(name)
         elif do == "pause" and state == "running":
             self._states[name] = "paused"
             child.signal(signal.SIGSTOP)
@@ -332,7 +357,7 @@ class Emulating:
             self._states[name] = "running"
         elif do == "leave" and state == "running":
             self._states[name] = "left"
-            child.tell(Leave())
+            child.leave()
 
     # The network
 
