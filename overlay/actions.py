@@ -246,6 +246,32 @@ class SendAside(msgspec.Struct):
     frame: bytes
 
 
+class QuestionCame(msgspec.Struct):
+    """Another peer asks something; `Node.answer` answers it, and silence is an answer too."""
+
+    asker: str
+    token: int
+    letter: bytes
+    is_flooded: bool
+    """Whether everybody is asked."""
+
+
+class AnswerCame(msgspec.Struct):
+    """A peer answers a question of ours."""
+
+    token: int
+    origin: str
+    letter: bytes
+
+
+class QuestionOver(msgspec.Struct):
+    """No further answer comes to a question of ours."""
+
+    token: int
+    unanswered: tuple[str, ...]
+    """Who did not answer, of those who should have."""
+
+
 Action = (
     SendControl
     | SendBundle
@@ -266,4 +292,7 @@ Action = (
     | HarvestOver
     | SnapshotTaken
     | SendAside
+    | QuestionCame
+    | AnswerCame
+    | QuestionOver
 )

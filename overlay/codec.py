@@ -20,6 +20,7 @@ from anabranch.overlay.headers import (
     Inspect,
     Kind,
     LinkEntry,
+    Question,
     Record,
     Records,
     Report,
@@ -38,7 +39,10 @@ Frame = bytes | memoryview
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[type, msgspec.msgpack.Decoder[object]] = {
     kind: msgspec.msgpack.Decoder(kind)
-    for kind in (Tail, Subtree, Hello, Records, Digest, Want, Bye, Inspect, Report, Congestion, RolesBody)
+    for kind in (
+        *(Tail, Subtree, Hello, Records, Digest, Want, Bye, Inspect, Report, Congestion, RolesBody),
+        Question,
+    )
 }
 _runs_decoder = msgspec.msgpack.Decoder(list[Run])
 _value_decoder = msgspec.msgpack.Decoder()
@@ -56,11 +60,13 @@ _CONTROL_KINDS: dict[Kind, type] = {
     Kind.INSPECT: Inspect,
     Kind.REPORT: Report,
     Kind.CONGESTION: Congestion,
+    Kind.QUESTION: Question,
 }
 _SIGNING_DOMAIN = "anabranch-record-v1"
 _HELLO_DOMAIN = "anabranch-hello-v1"
+_QUESTION_DOMAIN = "anabranch-question-v1"
 
-Control = Hello | Records | Digest | Want | Bye | Inspect | Report | Congestion
+Control = Hello | Records | Digest | Want | Bye | Inspect | Report | Congestion | Question
 
 
 def encode_control(kind: Kind, message: Control | None = None) -> bytes:
@@ -236,6 +242,13 @@ def signed_part(record: Record) -> bytes:
     """The bytes a record's signature covers: everything but the age, under a domain of its own."""
     return _encoder.encode(
         (_SIGNING_DOMAIN, record.origin, record.epoch, record.kind, record.sequence, record.body)
+    )
+
+
+def question_part(question: Question) -> bytes:
+    """The bytes a question's signature covers: everything but how far it may still go."""
+    return _encoder.encode(
+        (_QUESTION_DOMAIN, question.origin, question.epoch, question.token, question.letter)
     )
 
 

@@ -12,16 +12,17 @@ from anabranch.overlay.errors import UsageError
 from anabranch.overlay.guarantees import GuaranteeCommands
 from anabranch.overlay.headers import Inspect, Kind
 from anabranch.overlay.identifiers import LinkId, SubscriptionId
+from anabranch.overlay.outlets import Outlet
 from anabranch.overlay.parts import Parts
 from anabranch.overlay.patterns import check_pattern, check_topic
 from anabranch.overlay.profiles import Beliefs, Profile
-from anabranch.overlay.publishing import Outlet
 from anabranch.overlay.qos import BEST_EFFORT, Demand, Role
 from anabranch.overlay.records import ControlRecord, DeliveryRecord
 from anabranch.overlay.replycommands import ReplyCommands
+from anabranch.overlay.topiccommands import TopicCommands
 
 
-class Commands(ReplyCommands, GuaranteeCommands):
+class Commands(ReplyCommands, GuaranteeCommands, TopicCommands):
     """Each takes `now`; a shell takes the actions afterwards."""
 
     def __init__(self, parts: Parts) -> None:
@@ -84,6 +85,11 @@ class Commands(ReplyCommands, GuaranteeCommands):
     def open_publisher(self, topic: str, now: float, demand: Demand = BEST_EFFORT) -> Outlet:
         """A publisher of one topic."""
         check_topic(topic)
+        if not self.may_publish(topic):
+            raise UsageError(
+                f"topic {topic!r}: restricted, and {self.peer} has no right to publish to it; ask its "
+                "creator for a grant and give it to `use_grant`"
+            )
         if self._publishers_open >= self.config.publishers_max:
             raise UsageError(
                 f"{self._publishers_open} publishers are open: close some or raise publishers_max"

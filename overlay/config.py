@@ -165,6 +165,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Open subscriptions of one peer."""
     streams_max: int = 16_384
     """Publishers of other peers whose sequence is followed; the least recently heard is forgotten."""
+    questions_rate_max: float = 100.0
+    """Questions about topics that one peer may ask per second; further ones are neither answered nor passed
+    on."""
     harvests_max: int = 4096
     """Requests that are open at this peer, and as many of other peers that it keeps state for."""
     harvest_max_bytes: int = 64 * 1024 * 1024

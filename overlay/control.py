@@ -12,6 +12,7 @@ from anabranch.overlay.headers import (
     Hello,
     Inspect,
     Kind,
+    Question,
     RecordKind,
     Records,
     Report,
@@ -44,6 +45,7 @@ class Control:
             Congestion: self._congestion,
             Inspect: self._inspect,
             Report: self._report,
+            Question: parts.discovery.question,
         }
 
     def receive(self, link: Link, kind: int, frames: Sequence[Frame], now: float) -> list[Action]:
@@ -95,6 +97,7 @@ class Control:
         if parts.telling.has_revoked:
             parts.telling.has_revoked = False
             actions += parts.telling.introduce(now)
+            parts.telling.entitling.judge_again(parts.identity.peer, parts.counters)
             parts.timers.set(("expire", 0), now)
         return actions
 

@@ -12,6 +12,7 @@ from anabranch.overlay.codec import Frame, decode_runs, decode_selected
 from anabranch.overlay.config import Config
 from anabranch.overlay.congestion import Congestions
 from anabranch.overlay.counters import Counters
+from anabranch.overlay.discovery import Discovery
 from anabranch.overlay.errors import DropReason, PeerError, UsageError
 from anabranch.overlay.forwarding import Familiar, Forwarding, ForwardPlan
 from anabranch.overlay.headers import BUNDLE_HEADER, Flag, Run, SelectedRun
@@ -43,7 +44,8 @@ _ABOUT_REPLIES = int(Flag.REQUEST | Flag.REPLY)
 _SELECTED = int(Flag.SELECTED)
 _ASSURED = int(Flag.ASSURED)
 _CONFIRMS = int(Flag.CONFIRMS)
-_END_TO_END = _ASSURED | _CONFIRMS | _ABOUT_REPLIES
+_LETTER = int(Flag.LETTER)
+_END_TO_END = _ASSURED | _CONFIRMS | _ABOUT_REPLIES | _LETTER
 OVERHEAD_MAX_BYTES = 256 * 1024
 """What a bundle may weigh beyond its largest payload."""
 
@@ -66,6 +68,7 @@ class Delivering:
         taking: Taking,
         assuring: Assuring,
         replies: Replies,
+        discovery: Discovery,
     ) -> None:
         repair_s = REPAIR_HOLD_S if config.recovery else 0.0
         self.streams = Streams(config.streams_max, config.held_runs_max, config.reorder_hold_s, repair_s)
@@ -82,6 +85,8 @@ class Delivering:
         self._taking = taking
         self._assuring = assuring
         self._replies = replies
+        self._discovery = discovery
+        self._restricting = matching.restricting
         self._forwarding = Forwarding(identity.peer, config.cache_max, config.links_max)
         self._plans = self._forwarding.plans
         self._local = matching.local
@@ -136,6 +141,8 @@ class Delivering:
         if plan.destinations:
             deliver, branches = self._route_for_client(link, tail, plan, Demand(deadline_us / 1e6))
         runs: Sequence[Run] = ()
+        if not self._restricting.admits(plan.origin, flags, body):
+            return actions
         if flags & _END_TO_END:
             if flags & _ABOUT_REPLIES:
                 answers, flags = self._replies.receive(
@@ -182,6 +189,8 @@ class Delivering:
         now: float,
     ) -> list[Action]:
         """Messages that ask for confirmation, or confirmations of ours."""
+        if flags & _LETTER:
+            return self._discovery.letter(plan.origin, bytes(body[0]), now)
         if flags & _CONFIRMS:
             return self._assuring.progress(plan.origin, plan.epoch, decode_progress(body), now)
         return self._taking.receive(plan.origin, plan.path, body, started_at, deadline_us, now)

@@ -68,6 +68,8 @@ class Duties:
             return parts.assuring.fire(now)
         if name == "confirm":
             return parts.taking.fire(now) + self.confirm_ourselves(now)
+        if name == "questions":
+            return parts.discovery.look(now)
         if name == "dial":
             return []  # whom to dial is looked up after every input
         interval_s, act = self._regular[name]
@@ -104,6 +106,10 @@ class Duties:
             if (due := telling.links_due(now)) is not None:
                 timers.set_earliest(("links", 0), due)
         actions += parts.replies.look(now)
+        if telling.entitling.has_changed():
+            parts.local.version += 1
+            actions.append(SubscribersChanged())
+        actions += parts.discovery.look(now)
         if parts.assuring.is_stale:
             actions += parts.assuring.look_again(now)
         actions += self.note_routes(now)
@@ -144,6 +150,7 @@ class Duties:
 
     def _expire(self, now: float) -> list[Action]:
         self._parts.congestion.expire(now)
+        self._parts.rights.expire()
         self._parts.replies.sweep(now)
         actions = self.evict(now)
         return [*actions, SubscribersChanged()] if self._parts.telling.expire(now) else actions

@@ -80,6 +80,10 @@ class DropReason(enum.StrEnum):
     UNTRUSTED = "untrusted"
     """A hello without the proof of its name: no certificate of this mesh, an expired or revoked one, or one
     that does not belong to the connection."""
+    DENIED = "denied"
+    """Published to a restricted topic without the right to, or no longer with it."""
+    ASKS_TOO_OFTEN = "asks_too_often"
+    """A question of a peer that asks more than `questions_rate_max` times per second."""
     STALE = "stale"
     """A record older than the one already held, or past its lifetime."""
     RATE = "rate"

@@ -9,9 +9,9 @@ from anabranch.overlay.durables import DURABLES_MAX, OwnDurable, PositionKey
 from anabranch.overlay.duties import Duties
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.identifiers import SubscriptionId
+from anabranch.overlay.outlets import Outlet
 from anabranch.overlay.outstreams import Kept, OutStream
 from anabranch.overlay.parts import Parts
-from anabranch.overlay.publishing import Outlet
 
 
 class GuaranteeCommands:

@@ -32,6 +32,7 @@ class Kind(enum.IntEnum):
     REPORT = 11
     CONGESTION = 12
     ACK = 13
+    QUESTION = 14
 
 
 class RecordKind(enum.IntEnum):
@@ -46,6 +47,8 @@ class RecordKind(enum.IntEnum):
     """What others need to check the origin's signatures. Goes before its other records."""
     REVOCATIONS = 17
     """Revocation lists, which the authority signed: any peer may tell them."""
+    RIGHTS = 20
+    """Grants that the origin holds, and what creators revoked: see `security/rights.py`."""
 
 
 BUNDLE_HEADER = struct.Struct(">BBHIQQIIQQ")
@@ -76,6 +79,8 @@ class Flag(enum.IntFlag):
     """The body confirms what its receiver published: `assured.Progress`."""
     SELECTED = 32
     """The body's runs say whom they are for: `SelectedRun`."""
+    LETTER = 512
+    """The body is a letter to its receivers: `LetterBody`."""
 
 
 PROBE_HEADER = struct.Struct(">BBIQ")
@@ -246,3 +251,26 @@ class RolesBody(msgspec.Struct, array_like=True):
     role: str
     addresses: list[str]
     """Where this peer can be dialled."""
+    services: list[str] = []
+    """What it does for others: `tdn` for a topic discovery node that everybody may know of."""
+
+
+class Question(msgspec.Struct, array_like=True):
+    """Asked of every peer within `ttl` hops; each passes it on once."""
+
+    origin: str
+    epoch: int
+    token: int
+    letter: bytes
+    signature: bytes = b""
+    ttl: int = 0
+    """Hops that are left; not signed."""
+
+
+class LetterBody(msgspec.Struct, array_like=True):
+    """The body of a bundle with a letter."""
+
+    is_answer: bool
+    token: int
+    """Of the question."""
+    letter: bytes

@@ -1,6 +1,7 @@
 """Who wants what: the interests that every peer announced, and the local subscriptions."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
+from collections.abc import Set as AbstractSet
 from typing import Generic, TypeVar
 
 from anabranch.overlay.attributes import NO_ATTRIBUTES, Row
@@ -118,12 +119,19 @@ class LocalSubscriptions:
 class Wants(Generic[V]):
     """Who wants a topic: some whatever is published there, others by filters."""
 
-    __slots__ = ("_filters", "always")
+    __slots__ = ("_filters", "_may", "always")
 
-    def __init__(self, always: list[V], filters: list[FilterIndex[V]]) -> None:
+    def __init__(
+        self, always: Iterable[V], filters: list[FilterIndex[V]], may: Callable[[V], bool] | None = None
+    ) -> None:
         self.always: tuple[V, ...] = tuple(sorted(always))
         """Whatever is published; sorted."""
         self._filters: list[FilterIndex[V]] = filters
+        self._may: Callable[[V], bool] | None = may
+
+    def only(self, may: Callable[[V], bool]) -> "Wants[V]":
+        """Those of them that may have it."""
+        return Wants(filter(may, self.always), self._filters, may)
 
     def by(self, row: Row) -> tuple[V, ...]:
         """Those that want a publication with these attributes, sorted."""
@@ -131,15 +139,18 @@ class Wants(Generic[V]):
             return self.always
         found = set(self.always)
         for index in self._filters:
-            found |= index.find(row)
+            found |= self._allowed(index.find(row))
         return tuple(sorted(found))
 
     def possibly(self) -> tuple[V, ...]:
         """Those that want some publications, sorted."""
         found = set(self.always)
         for index in self._filters:
-            found |= index.owners()
+            found |= self._allowed(index.owners())
         return tuple(sorted(found))
+
+    def _allowed(self, owners: AbstractSet[V]) -> AbstractSet[V]:
+        return owners if self._may is None else set(filter(self._may, owners))
 
 
 class Wanted(Generic[V]):

@@ -2,11 +2,14 @@
 Cached per topic; what filters and sites say is asked for each publication that has attributes or selects.
 """
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from anabranch.overlay.advertisements import restricted_id
 from anabranch.overlay.attributes import NO_ATTRIBUTES
 from anabranch.overlay.identifiers import SubscriptionId
 from anabranch.overlay.interests import Interests, LocalSubscriptions, Wants
+from anabranch.overlay.restricting import Restricting
 from anabranch.overlay.selections import Selected
 from anabranch.overlay.sites import Sites
 
@@ -17,14 +20,24 @@ class Matching:
     """Answers from a cache that lives until interests or subscriptions change."""
 
     def __init__(
-        self, interests: Interests, local: LocalSubscriptions, cache_max: int, sites: Sites, me: str
+        self,
+        interests: Interests,
+        local: LocalSubscriptions,
+        cache_max: int,
+        sites: Sites,
+        me: str,
+        restricting: Restricting,
     ) -> None:
         self.interests = interests
         self.local = local
         self.sites = sites
         self._me = me
-        self._peers: _Cache[str] = _Cache(interests, cache_max)
-        self._subscriptions: _Cache[SubscriptionId] = _Cache(local, cache_max)
+        self.restricting = restricting
+        may = restricting.may_subscribe
+        self._peers: _Cache[str] = _Cache(interests, cache_max, may)
+        self._subscriptions: _Cache[SubscriptionId] = _Cache(
+            local, cache_max, lambda _, topic: may(me, topic)
+        )
 
     def peers(self, topic: str) -> tuple[str, ...]:
         """The peers that want a topic's publications without attributes, sorted."""
@@ -53,8 +66,11 @@ class Matching:
 class _Cache(Generic[V]):
     """By topic: who wants a publication without attributes, and who wants what."""
 
-    def __init__(self, table: Interests | LocalSubscriptions, cache_max: int) -> None:
+    def __init__(
+        self, table: Interests | LocalSubscriptions, cache_max: int, may: Callable[[V, str], bool]
+    ) -> None:
         self._table = table
+        self._may: Callable[[V, str], bool] = may
         self._cache_max = cache_max
         self._found: dict[str, tuple[tuple[V, ...], Wants[V]]] = {}
         self._version = -1
@@ -72,5 +88,7 @@ class _Cache(Generic[V]):
             if len(self._found) >= self._cache_max:
                 del self._found[next(iter(self._found))]
             wants: Wants[V] = self._table.wants(topic)  # type: ignore[assignment]  # each table has its own kind
+            if restricted_id(topic) is not None:
+                wants = wants.only(lambda owner: self._may(owner, topic))
             found = self._found[topic] = (wants.by(NO_ATTRIBUTES), wants)
         return found

@@ -18,6 +18,7 @@ from anabranch.overlay.identifiers import LinkId, PeerId
 from anabranch.overlay.identity import Identity, Rng
 from anabranch.overlay.parts import Parts
 from anabranch.overlay.qos import LinkState
+from anabranch.security.entitlement import NoRights, Rights
 from anabranch.security.signing import NullSigner, NullVerifier, Signer, Verifier
 
 LAG_NOTICED_S = 0.1
@@ -40,11 +41,18 @@ class Node(Commands):
         addresses: Sequence[str] = (),
         signer: Signer | None = None,
         verifier: Verifier | None = None,
+        rights: Rights | None = None,
     ) -> None:
         name = str(peer)  # the wire codec takes plain text only
         self.identity = Identity(name, epoch, rng.randrange(2**63))
         parts = Parts(
-            self.identity, config, rng, addresses, signer or NullSigner(), verifier or NullVerifier()
+            self.identity,
+            config,
+            rng,
+            addresses,
+            signer or NullSigner(),
+            verifier or NullVerifier(),
+            rights or NoRights(),
         )
         super().__init__(parts)
         self.counters = parts.counters
@@ -116,6 +124,7 @@ class Node(Commands):
     def trust_changed(self, now: float) -> None:
         """Our own credential was renewed, or a revocation list came: tell it, and act on it at once."""
         self._actions += self._parts.telling.introduce(now)
+        self._parts.telling.entitling.judge_again(self.identity.peer, self.counters)
         self._actions += self._duties.evict(now)
         self._after(now)
 

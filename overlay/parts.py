@@ -9,6 +9,7 @@ from anabranch.overlay.congestion import Congestions
 from anabranch.overlay.consigning import Consigning
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.delivering import Delivering
+from anabranch.overlay.discovery import Discovery
 from anabranch.overlay.durables import Durables
 from anabranch.overlay.hops import Hops
 from anabranch.overlay.identity import Identity, Rng
@@ -18,6 +19,7 @@ from anabranch.overlay.posting import Posting
 from anabranch.overlay.publishing import Publishing
 from anabranch.overlay.recovering import Recovery
 from anabranch.overlay.replies import Replies
+from anabranch.overlay.restricting import Restricting
 from anabranch.overlay.routes import Routes
 from anabranch.overlay.selecting import Selecting
 from anabranch.overlay.selections import Selections
@@ -28,6 +30,7 @@ from anabranch.overlay.taking import Taking
 from anabranch.overlay.telling import Telling
 from anabranch.overlay.timers import Timers
 from anabranch.overlay.topology import Topology
+from anabranch.security.entitlement import Rights
 from anabranch.security.signing import Signer, Verifier
 
 
@@ -42,6 +45,7 @@ class Parts:
         addresses: Sequence[str],
         signer: Signer,
         verifier: Verifier,
+        rights: Rights,
     ) -> None:
         self.identity = identity
         self.config = config
@@ -56,7 +60,11 @@ class Parts:
         self.sites = Sites(config.cache_max)
         self.interests = Interests(self.selections)
         self.local = LocalSubscriptions()
-        self.matching = Matching(self.interests, self.local, config.cache_max, self.sites, identity.peer)
+        self.rights = rights
+        self.restricting = Restricting(identity.peer, rights, counters)
+        self.matching = Matching(
+            self.interests, self.local, config.cache_max, self.sites, identity.peer, self.restricting
+        )
         self.routes = routes = Routes(identity, config, self.topology)
         self.congestion = Congestions(identity.peer, links)
         self.spreading = Spreading(identity, config, links, counters, signer, verifier)
@@ -73,8 +81,21 @@ class Parts:
             self.spreading,
             addresses,
             durables,
+            rights,
         )
         posting = Posting(config, links, routes)
+        self.discovery = Discovery(
+            identity,
+            config,
+            links,
+            routes,
+            self.spreading.book,
+            posting,
+            signer,
+            verifier,
+            counters,
+            self.timers,
+        )
         common = (counters, self.timers)
         self.taking = Taking(identity, config, self.matching, durables, posting, *common)
         self.audiences = audiences = Audiences(identity, self.matching, durables)
@@ -99,7 +120,14 @@ class Parts:
             self.timers,
         )
         self.delivering = Delivering(
-            *shared, self.hops, self.recovery, self.selections, self.taking, self.assuring, self.replies
+            *shared,
+            self.hops,
+            self.recovery,
+            self.selections,
+            self.taking,
+            self.assuring,
+            self.replies,
+            self.discovery,
         )
         self.selecting = Selecting(
             identity, config, self.publishing, self.matching, self.selections, counters

@@ -14,74 +14,9 @@ from anabranch.overlay.identifiers import SubscriptionId
 from anabranch.overlay.identity import Identity
 from anabranch.overlay.links import LinkTable
 from anabranch.overlay.matching import Matching
+from anabranch.overlay.outlets import MESSAGE_BYTES, Flow, Outlet, Reach
 from anabranch.overlay.qos import Demand, Role
 from anabranch.overlay.routes import Route, Routes
-
-MESSAGE_BYTES = 256
-"""Counted per message beside its payload: what its objects take at the receiver, and so many as stay in a
-cache make a full bundle."""
-
-
-class Reach(msgspec.Struct, frozen=True):
-    """Whom the publications of a topic reach, as long as the stamp holds."""
-
-    stamp: tuple[int, int, int, int]
-    subscriptions: tuple[SubscriptionId, ...]
-    route: Route | None
-    """None when no other peer wants them."""
-    only: tuple[str, bytes] | None
-    """The next peer and its tail, when all publications go there and nowhere else."""
-
-
-class Outlet:
-    """The core's side of one publisher. A shell may append to `payloads` directly while a payload is smaller
-    than `room`, and takes its size and MESSAGE_BYTES off; the first of a turn goes through `Node.publish`."""
-
-    __slots__ = (
-        "deadline_us",
-        "demand",
-        "flows",
-        "large",
-        "next_sequence",
-        "pause_until",
-        "payloads",
-        "publisher",
-        "queued",
-        "reach",
-        "room",
-        "room_first",
-        "started_at",
-        "topic",
-    )
-
-    def __init__(self, topic: str, publisher: int, demand: Demand) -> None:
-        self.topic = topic
-        self.publisher = publisher
-        self.demand = demand
-        self.deadline_us = min(int(demand.deadline_s * 1e6), MICROSECONDS_MAX)
-        self.next_sequence = 0
-        self.payloads: list[object] = []
-        self.room = 0
-        """Bytes until the bundle is full; 0 or less also before the first message of a turn."""
-        self.room_first = 0
-        """What it was with the first message."""
-        self.large: list[int] = []
-        """Indexes of payloads that travel as frames of their own."""
-        self.started_at = 0.0
-        self.pause_until = 0.0
-        """Some link on its route does not keep up: a publisher that can wait waits until then."""
-        self.reach: Reach | None = None
-        self.flows: dict[tuple[str, ...], Flow] = {}
-        """The sets of receivers that its publications selected, the last one used last."""
-        self.queued: Queued | None = None
-        """What waits in queues, if there is a limit to it."""
-
-
-class Flow(msgspec.Struct):
-    """One set of receivers that a publisher selected: a stream of its own."""
-
-    publisher: int
-    next_sequence: int = 0
 
 
 class Parcel(msgspec.Struct):
@@ -238,7 +173,7 @@ class Publishing:
         for outlet in dirty:
             emptied = self._empty(outlet, actions, now)
             if emptied is not None:
-                if emptied.owner is not None:
+                if emptied.owner is not None or outlet.is_restricted:
                     self._ship(emptied, actions)
                     continue
                 key = (emptied.route.generation, emptied.deadline_s)
@@ -300,6 +235,8 @@ class Publishing:
         if route is None:
             if not reach.subscriptions:
                 self._counters.add("published_unwanted", count)
+                if not self._matching.restricting.may_publish(self._me, outlet.topic):
+                    self._counters.drop(DropReason.DENIED, count)
             outlet.large = []
             return None
         if route.unreached:
@@ -324,10 +261,11 @@ class Publishing:
 
     def _reach(self, topic: str, demand: Demand) -> Reach:
         me = self._me
-        destinations = self._matching.peers(topic)
+        may = self._matching.restricting.may_publish(me, topic)
+        destinations = self._matching.peers(topic) if may else ()
         if me in destinations:
             destinations = tuple(peer for peer in destinations if peer != me)
-        subscriptions = self._matching.subscriptions(topic)
+        subscriptions = self._matching.subscriptions(topic) if may else ()
         route = self.route(destinations, demand) if destinations else None
         # A light client's attachment has no version: it looks each time.
         stamp = (-1, -1, -1, -1) if self._is_client else self._stamp()

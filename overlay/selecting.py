@@ -16,7 +16,8 @@ from anabranch.overlay.errors import DropReason
 from anabranch.overlay.headers import Flag, SelectedRun
 from anabranch.overlay.identity import Identity
 from anabranch.overlay.matching import Matching
-from anabranch.overlay.publishing import MESSAGE_BYTES, Flow, Outlet, Parcel, Publishing
+from anabranch.overlay.outlets import MESSAGE_BYTES, Flow, Outlet
+from anabranch.overlay.publishing import Parcel, Publishing
 from anabranch.overlay.routes import Route
 from anabranch.overlay.selections import Selected, Selections
 

@@ -20,6 +20,7 @@ from anabranch.overlay.codec import (
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.durables import DurableEntry, Durables, decode_durables
+from anabranch.overlay.entitling import Entitling
 from anabranch.overlay.errors import DropReason, PeerError, UsageError
 from anabranch.overlay.estimators import differs, loss_level
 from anabranch.overlay.headers import LinkEntry, Record, RecordKind, RolesBody
@@ -34,8 +35,10 @@ from anabranch.overlay.selections import Selections
 from anabranch.overlay.sites import Sites
 from anabranch.overlay.spreading import Spreading
 from anabranch.overlay.topology import Topology
+from anabranch.security.entitlement import Rights
 
 ADDRESSES_MAX = 16
+SERVICES_MAX = 16
 UNMEASURED_S = 0.1
 """What a link counts for before its first echo: usable, and not better than one that was measured."""
 WORSE_RATIO, WORSE_S = 1.5, 0.005
@@ -60,6 +63,7 @@ class Telling:
         spreading: Spreading,
         addresses: Sequence[str],
         durables: Durables,
+        rights: Rights,
     ) -> None:
         self.addresses = list(addresses)
         """Where we can be dialled."""
@@ -81,6 +85,11 @@ class Telling:
         self._routes = routes
         self._spreading = spreading
         self._durables = durables
+        self.entitling = Entitling(config, rights, interests, spreading)
+        """Who may use restricted topics."""
+        self.services: list[str] = []
+        """What we do for others, see `RolesBody`."""
+        self.services_of: dict[str, tuple[str, ...]] = {}
         self._attributes: Row | None = None
         self._told: dict[str, LinkEntry] = {}
         self._told_at = -1e9
@@ -92,16 +101,20 @@ class Telling:
 
     def everything(self, patterns: frozenset[Interest], now: float) -> list[Action]:
         """All records about ourselves."""
-        roles = RolesBody(self._config.role.value, self.addresses)
         actions = self.introduce(now)
-        actions += self._spreading.originate(RecordKind.ROLES, encode_body(roles), now)
+        actions += self.roles(now)
         actions += self.links_now(now)
         actions += self.interests(patterns, now)
         if self._attributes is not None:
             actions += self.sites(self._attributes, now)
         if self._durables.own:
             actions += self.durables_now(now)
-        return actions
+        return actions + self.entitling.tell(now)
+
+    def roles(self, now: float) -> list[Action]:
+        """Tell where we can be dialled and what we do for others."""
+        roles = RolesBody(self._config.role.value, self.addresses, self.services)
+        return self._spreading.originate(RecordKind.ROLES, encode_body(roles), now)
 
     def introduce(self, now: float) -> list[Action]:
         """What proves our records, and what proves that others can't be believed any more."""
@@ -233,10 +246,15 @@ class Telling:
             sound = frozenset(each for each in patterns if self._is_interest(each))
             return self._interests.set_patterns(origin, sound)
         if record.kind == RecordKind.ROLES:
-            addresses = decode_roles(record.body).addresses[:ADDRESSES_MAX]
+            roles = decode_roles(record.body)
+            addresses = roles.addresses[:ADDRESSES_MAX]
             is_new = origin not in self.addresses_of
             self.addresses_of[origin] = [address for address in addresses if is_dialable(address)]
+            self.services_of[origin] = tuple(roles.services[:SERVICES_MAX])
             return is_new
+        if record.kind == RecordKind.RIGHTS:
+            self.entitling.take(record)
+            return False
         if record.kind == RecordKind.DURABLES:
             self._durables.set_others(origin, filter(_is_durable, decode_durables(record.body)))
             return False
@@ -321,6 +339,9 @@ class Telling:
             return self._interests.set_patterns(origin, frozenset())
         if kind == RecordKind.ROLES:
             self.addresses_of.pop(origin, None)
+            self.services_of.pop(origin, None)
+        elif kind == RecordKind.RIGHTS:
+            self.entitling.forget(origin)
         elif kind == RecordKind.DURABLES:
             self._durables.set_others(origin, ())
         elif kind == RecordKind.SITES:

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from anabranch.security.advertisements import Advertisement, Sign
+from anabranch.security.entitlement import PUBLISH, SUBSCRIBE
 from anabranch.security.errors import TrustError
 from anabranch.security.sealing import digest
 from anabranch.security.statements import covered
 from anabranch.security.trust import SKEW_S
 from anabranch.security.witnesses import Witnesses
 
-PUBLISH, SUBSCRIBE = 1, 2
 VERBS = {"publish": PUBLISH, "subscribe": SUBSCRIBE}
 DEPTH_MAX = 4
 """Links of a chain at most."""

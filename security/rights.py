@@ -4,7 +4,6 @@ The core asks on every action. What was checked once is known by its hash. Nothi
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
@@ -25,61 +24,6 @@ REVOCATIONS_MAX = 16_384
 """The same, in all."""
 LOOK_INTERVAL_S = 60.0
 _BROKEN = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
-
-
-class Rights(Protocol):
-    """What the core is given."""
-
-    version: int
-    """Grows when somebody's rights may have changed."""
-
-    def may(self, peer: str, verb: int, topic: str) -> bool:
-        """Whether a peer may use a restricted topic, by its id."""
-
-    def take(self, origin: str, body: bytes) -> bool:
-        """What a peer shows in its RIGHTS record; False when it does not hold."""
-
-    def forget(self, origin: str) -> None:
-        """A peer's record is gone."""
-
-    def expire(self) -> None:
-        """Time has passed."""
-
-    def distrust(self) -> None:
-        """A certificate was revoked: check everything again. What others showed has to be `take`n again."""
-
-    def shown(self) -> bytes:
-        """Body of our own RIGHTS record; empty when there is nothing to show."""
-
-
-class NoRights:
-    """For an open mesh, where no right can be proven: restricted topics are closed to everybody."""
-
-    version = 0
-
-    def may(self, peer: str, verb: int, topic: str) -> bool:
-        """Nobody may."""
-        del peer, verb, topic
-        return False
-
-    def take(self, origin: str, body: bytes) -> bool:
-        """Nothing holds."""
-        del origin, body
-        return False
-
-    def forget(self, origin: str) -> None:
-        """Nothing was kept."""
-        del origin
-
-    def expire(self) -> None:
-        """Nothing to expire."""
-
-    def distrust(self) -> None:
-        """Nothing is believed anyway."""
-
-    def shown(self) -> bytes:
-        """Nothing to show."""
-        return b""
 
 
 class Shown(msgspec.Struct, array_like=True):

@@ -9,8 +9,8 @@ from anabranch.overlay.bundles import Queued
 from anabranch.overlay.codec import encode_payload
 from anabranch.overlay.config import TopicRule
 from anabranch.overlay.errors import DropReason, LimitError, UsageError
+from anabranch.overlay.outlets import Outlet
 from anabranch.overlay.patterns import check_topic, matches
-from anabranch.overlay.publishing import Outlet
 from anabranch.overlay.qos import Demand, Guarantee, Overflow
 from anabranch.overlay.rates import Rate
 from anabranch.transport.confirmations import Confirmations, Outcome, Receipt

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from anabranch.overlay.bundles import Queued
 from anabranch.overlay.codec import encode_payload
 from anabranch.overlay.errors import DropReason
-from anabranch.overlay.publishing import Outlet
+from anabranch.overlay.outlets import Outlet
 from anabranch.overlay.qos import Overflow
 from anabranch.overlay.rates import Rate
 from anabranch.transport.publisher import Publisher

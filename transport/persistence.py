@@ -18,9 +18,9 @@ from anabranch.overlay.actions import (
 from anabranch.overlay.assured import StreamKey
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.node import Node
+from anabranch.overlay.outlets import Outlet
 from anabranch.overlay.outstreams import OutStream
 from anabranch.overlay.patterns import matches
-from anabranch.overlay.publishing import Outlet
 from anabranch.transport.durable import DurableSubscription
 from anabranch.transport.shell import Shell
 from anabranch.transport.store import Store, Stored, StoredStream

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.overlay.codec import encode_payload
 from anabranch.overlay.errors import ClosedError, DropReason, UsageError
-from anabranch.overlay.publishing import MESSAGE_BYTES, Outlet
+from anabranch.overlay.outlets import MESSAGE_BYTES, Outlet
 from anabranch.overlay.qos import Overflow
 from anabranch.overlay.queues import ONE_FRAME_MAX_BYTES
 

@@ -19,7 +19,7 @@ from anabranch.overlay.asking import Protocol, expectation
 from anabranch.overlay.codec import encode_payload
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.identifiers import SubscriptionId
-from anabranch.overlay.publishing import Outlet
+from anabranch.overlay.outlets import Outlet
 from anabranch.transport.aside import Aside
 from anabranch.transport.harvest import Harvest
 from anabranch.transport.message import AnswerableRun

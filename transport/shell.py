@@ -22,7 +22,7 @@ from anabranch.overlay.actions import (
 from anabranch.overlay.addresses import Address
 from anabranch.overlay.identifiers import LinkId, SubscriptionId
 from anabranch.overlay.node import Node
-from anabranch.overlay.publishing import Outlet
+from anabranch.overlay.outlets import Outlet
 from anabranch.overlay.records import LogRecord
 from anabranch.transport.assurances import Assurances
 from anabranch.transport.gate import Gate

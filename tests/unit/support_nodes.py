@@ -24,7 +24,7 @@ from anabranch.overlay.config import Config
 from anabranch.overlay.headers import Hello, Kind, LinkEntry, Record, RecordKind, Records, Run, Tail
 from anabranch.overlay.identifiers import LinkId, PeerId, SubscriptionId
 from anabranch.overlay.node import Node
-from anabranch.overlay.publishing import Outlet
+from anabranch.overlay.outlets import Outlet
 from anabranch.overlay.queues import LinkQueue
 
 T = TypeVar("T")

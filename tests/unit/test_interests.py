@@ -4,14 +4,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.overlay.config import Config
+from anabranch.overlay.counters import Counters
 from anabranch.overlay.identifiers import SubscriptionId
 from anabranch.overlay.interests import Interests, LocalSubscriptions
 from anabranch.overlay.matching import Matching
 from anabranch.overlay.patterns import matches
+from anabranch.overlay.restricting import Restricting
 from anabranch.overlay.selections import Selections
 from anabranch.overlay.sites import Sites
+from anabranch.security.entitlement import NoRights
 
 TOPICS = ("a", "a/b", "b", "b/c/d")
+OPEN = Restricting("me", NoRights(), Counters())
 PATTERNS = st.sampled_from(["a", "a/*", "**", "b/**", "*", "a/b"])
 STEPS = st.lists(st.tuples(st.sampled_from("pqr"), st.frozensets(PATTERNS, max_size=3)), max_size=15)
 
@@ -21,7 +25,7 @@ def test_the_last_announcement_of_each_peer_counts_and_the_cache_never_lies(
     steps: list[tuple[str, frozenset[str]]],
 ) -> None:
     interests = Interests(Selections(Config()))
-    matching = Matching(interests, LocalSubscriptions(), 2, Sites(2), "me")
+    matching = Matching(interests, LocalSubscriptions(), 2, Sites(2), "me", OPEN)
     model: dict[str, frozenset[str]] = {}
     for origin, patterns in steps:
         version = interests.version
@@ -42,7 +46,7 @@ def test_the_last_announcement_of_each_peer_counts_and_the_cache_never_lies(
 @given(st.lists(PATTERNS | st.integers(1, 10), max_size=20))
 def test_local_subscriptions_come_in_the_order_they_were_made(steps: list[str | int]) -> None:
     local = LocalSubscriptions()
-    matching = Matching(Interests(Selections(Config())), local, 2, Sites(2), "me")
+    matching = Matching(Interests(Selections(Config())), local, 2, Sites(2), "me", OPEN)
     model: dict[int, str] = {}
     for step in steps:
         if isinstance(step, int):

@@ -9,7 +9,7 @@ from anabranch.overlay.config import Config
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.headers import BUNDLE_HEADER, Congestion, Kind
 from anabranch.overlay.identifiers import LinkId
-from anabranch.overlay.publishing import Outlet
+from anabranch.overlay.outlets import Outlet
 from anabranch.overlay.qos import Demand, Role
 
 STATIC = Config(neighbours_target=0)

@@ -9,7 +9,7 @@ from anabranch.overlay.attributes import check_attributes
 from anabranch.overlay.codec import encode_payload
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.interests import Interest
-from anabranch.overlay.publishing import Outlet
+from anabranch.overlay.outlets import Outlet
 from anabranch.overlay.qos import Demand, Role
 from anabranch.transport.simulator.assurances import SimPublisher
 from anabranch.transport.simulator.ledger import Published, SimSubscription

@@ -11,14 +11,15 @@ from anabranch.overlay.codec import Frame
 from anabranch.overlay.config import Config
 from anabranch.overlay.identifiers import LinkId, SubscriptionId
 from anabranch.overlay.node import Node
+from anabranch.overlay.outlets import Outlet
 from anabranch.overlay.profiles import Profile
-from anabranch.overlay.publishing import Outlet
 from anabranch.overlay.qos import Demand, Role
 from anabranch.overlay.records import LogRecord
 from anabranch.transport.simulator.assurances import SimPublisher, act
 from anabranch.transport.simulator.connections import Connections
 from anabranch.transport.simulator.engine import Engine, Handler
 from anabranch.transport.simulator.ledger import Delivery, Ledger, Published, SimSubscription
+from anabranch.transport.simulator.questions import SimQuestions
 from anabranch.transport.simulator.replying import SimReplying
 from anabranch.transport.simulator.sending import Sender
 from anabranch.transport.simulator.starting import address_of, new_node
@@ -85,6 +86,7 @@ class Shell(Sender):
         self._backlog: list[tuple[Handler, Any, Any]] = []
         self._calls: list[tuple[Callable[[Delivery], None], Delivery]] = []
         self.replying = SimReplying(name, self._engine, connections)
+        self.questions = SimQuestions()
         self.node = self.new_node()
 
     @property
@@ -239,6 +241,7 @@ class Shell(Sender):
         elif not self._act_on_disk(action, time):
             act(self, action, self._ledger, time)
             self.replying.act(action, time)
+            self.questions.act(self, action, time)
 
     def _act_on_disk(self, action: Action, time: float) -> bool:
         return self.store is not None and self.store.act(self, action, time)
