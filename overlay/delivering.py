@@ -141,7 +141,8 @@ class Delivering:
         if plan.destinations:
             deliver, branches = self._route_for_client(link, tail, plan, Demand(deadline_us / 1e6))
         runs: Sequence[Run] = ()
-        if not self._restricting.admits(plan.origin, flags, body):
+        is_looked_at = branches or flags & _END_TO_END
+        if is_looked_at and not self._restricting.admits(plan.origin, flags, body):
             return actions
         if flags & _END_TO_END:
             if flags & _ABOUT_REPLIES:
@@ -286,6 +287,9 @@ class Delivering:
         subscriptions = self._matching.subscriptions(run.topic)
         if not subscriptions and not isinstance(run, SelectedRun):
             self._counters.drop(DropReason.NO_SUBSCRIBER, count)
+            return
+        if not self._restricting.may_publish(plan.origin, run.topic):
+            self._counters.drop(DropReason.DENIED, count)
             return
         key = (plan.origin, plan.epoch, run.publisher)
         delivered = DeliveredRun(

@@ -8,6 +8,8 @@ PUBLISH, SUBSCRIBE = 1, 2
 class Rights(Protocol):
     """What the core is given."""
 
+    is_open: bool
+    """Whether no right can be proven."""
     version: int
     """Grows when somebody's rights may have changed."""
 
@@ -33,6 +35,7 @@ class Rights(Protocol):
 class NoRights:
     """For an open mesh, where no right can be proven: restricted topics are closed to everybody."""
 
+    is_open = True
     version = 0
 
     def may(self, peer: str, verb: int, topic: str) -> bool:

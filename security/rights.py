@@ -39,6 +39,8 @@ class Shown(msgspec.Struct, array_like=True):
 class RightsTable:
     """The rights of all peers of a secured mesh."""
 
+    is_open = False
+
     def __init__(
         self,
         me: str,
