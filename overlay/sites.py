@@ -26,7 +26,7 @@ class Sites:
 
     def set(self, peer: str, row: Row) -> bool:
         """A peer said what it is; whether that differs from before."""
-        if self._index.rows.get(peer) == row:
+        if _is_same(self._index.rows.get(peer), row):
             return False
         self._index.set(peer, row)
         self.version += 1
@@ -58,3 +58,8 @@ class Sites:
                 del self._found[next(iter(self._found))]
             found = self._found[expression] = self._index.find(expression)
         return found
+
+
+def _is_same(old: Row | None, new: Row) -> bool:
+    """Whether nothing changed; 1 and true are different values although they compare as equal."""
+    return old == new and old is not None and all(type(old[name]) is type(new[name]) for name in new)

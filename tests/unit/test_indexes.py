@@ -10,7 +10,8 @@ from anabranch.overlay.attributes import Row
 from anabranch.overlay.errors import ExpressionError
 from anabranch.overlay.expressions import Expression, parse
 from anabranch.overlay.filterindex import FilterIndex
-from anabranch.overlay.siteindex import SiteIndex
+from anabranch.overlay.siteindex import ABSORB_MAX, SiteIndex
+from anabranch.overlay.sites import Sites
 
 
 def random_expression(rng: random.Random) -> Expression:
@@ -130,6 +131,33 @@ def test_a_value_that_only_changes_its_kind_is_a_change() -> None:
     index.set("a", {"x": True})
     assert index.find(parse("x")) == {"a"}
     assert index.find(parse("x = 1")) == frozenset()
+
+
+def test_a_site_that_only_changes_the_kind_of_a_value_has_changed() -> None:
+    sites = Sites(10)
+    assert sites.set("a", {"x": 1})
+    assert sites.set("a", {"x": True})
+    assert not sites.set("a", {"x": True})
+    assert sites.among(("a",), parse("x")) == ("a",)
+
+
+def test_sites_that_changed_are_found_before_the_columns_know_of_it() -> None:
+    index = SiteIndex()
+    sites = 3 * ABSORB_MAX
+    for number in range(sites):
+        index.set(f"s{number}", {"x": number})
+    for number in range(sites):
+        index.set(f"s{number}", {"x": number, "late": number % 2 == 0})
+    index.remove("s0")
+    index.remove(f"s{sites - 1}")
+    for _ in range(4):
+        assert len(index.find(parse("late"))) == sites // 2 - 1
+        assert index.find(parse("x < 3 and not late")) == {"s1"}
+    assert not index._changed
+    assert index._changed_bits == 0
+    for number in range(1, sites - 1):
+        index.remove(f"s{number}")
+    assert not index._columns
 
 
 def test_attribute_changes_are_absorbed() -> None:

@@ -8,7 +8,7 @@ from anabranch.overlay.attributes import Row
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.expressions import Expression, parse
 from anabranch.overlay.filterindex import FilterIndex
-from anabranch.overlay.siteindex import SiteIndex
+from anabranch.overlay.siteindex import ABSORB_MAX, SiteIndex
 from anabranch.tools.bench.measuring import percentile
 from anabranch.tools.bench.scenarios import Row as ResultRow
 
@@ -27,6 +27,9 @@ SELECTIONS = (
     "tags superset {'a'} or load > 0.95",
     "load > 0.5 or not up",
 )
+
+
+NOBODY = parse("nowhere")
 
 
 def parse_entries(option: str, text: str) -> list[int]:
@@ -84,6 +87,8 @@ def sites(count: int, seed: int = 1) -> ResultRow:
     index = SiteIndex()
     for number in range(count):
         index.set(f"s{number}", _site(rng))
+    for _ in range(count // ABSORB_MAX + 1):
+        index.find(NOBODY)
     selections = [parse(text) for text in SELECTIONS]
     taken = []
     matches = 0
@@ -98,8 +103,10 @@ def sites(count: int, seed: int = 1) -> ResultRow:
     ]
     changes = [(f"s{rng.randrange(count)}", _site(rng)) for _ in range(CHANGES)]
     begun = time.perf_counter()
-    for name, row in changes:
+    for number, (name, row) in enumerate(changes, 1):
         index.set(name, row)
+        if number % ABSORB_MAX == 0 or number == CHANGES:
+            index.find(NOBODY)  # searches take changes in
     change_us = (time.perf_counter() - begun) / CHANGES * 1e6
     return {
         "sites": count,
