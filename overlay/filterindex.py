@@ -72,10 +72,17 @@ class FilterIndex(Generic[V]):
             node = nodes.pop()
             for entry in node.entries:
                 found.add(entry.filter)
-            for name, partition in node.partitions.items():
-                value = row.get(name)
-                if value is not None:
-                    partition.reach(value, nodes)
+            partitions = node.partitions
+            if len(partitions) <= len(row):
+                for name, partition in partitions.items():
+                    value = row.get(name)
+                    if value is not None:
+                        partition.reach(value, nodes)
+            else:
+                for name, value in row.items():
+                    reached = partitions.get(name)
+                    if reached is not None:
+                        reached.reach(value, nodes)
         return found
 
 
@@ -101,6 +108,11 @@ class _Entry(Generic[V]):
         self.leaves: list[_Node[V]] = []
         filter_.entries.append(self)
 
+    def sharpness(self, name: str) -> float:
+        """How much its condition on an attribute rules out; 0 if nothing can be sorted by it."""
+        condition = self.conjunction[name]
+        return condition.sharpness if _is_sortable(condition) else 0.0
+
 
 class _Node(Generic[V]):
     """Entries that no attribute on the way sorts any further, and partitions by further attributes."""
@@ -117,10 +129,11 @@ class _Node(Generic[V]):
 
     def add(self, entry: _Entry[V]) -> None:
         """Put an entry here or below."""
-        for name, partition in self.partitions.items():
-            condition = entry.conjunction.get(name)
-            if condition is not None and _is_sortable(condition):
-                partition.add(entry, condition)
+        known = [name for name in entry.conjunction if name in self.partitions]
+        if known:
+            sharpest, name = max((entry.sharpness(name), name) for name in known)
+            if sharpest:
+                self.partitions[name].add(entry, entry.conjunction[name])
                 return
         self.entries[entry] = None
         entry.leaves.append(self)
@@ -140,22 +153,22 @@ class _Node(Generic[V]):
             self.parent.prune(self)
 
     def _sort(self) -> None:
+        """Each entry under that of its attributes which sorts the most: few partitions, if few names do."""
         weights: dict[str, float] = {}
         for entry in self.entries:
-            for name, condition in entry.conjunction.items():
-                if name not in self.used and _is_sortable(condition):
-                    weights[name] = weights.get(name, 0.0) + condition.sharpness
-        if weights:
-            name = max(weights, key=lambda each: (weights[each], each))
+            for name in entry.conjunction:
+                if name not in self.used:
+                    weights[name] = weights.get(name, 0.0) + entry.sharpness(name)
+        for entry in list(self.entries):
+            best, name = max(((weights.get(name, 0.0), name) for name in entry.conjunction), default=(0.0, ""))
+            if not best or not entry.sharpness(name):
+                continue
             partition = self.partitions.get(name)
             if partition is None:
                 partition = self.partitions[name] = _Partition(self, name)
-            for entry in list(self.entries):
-                sharp = entry.conjunction.get(name)
-                if sharp is not None and _is_sortable(sharp):
-                    del self.entries[entry]
-                    entry.leaves.remove(self)
-                    partition.add(entry, sharp)
+            del self.entries[entry]
+            entry.leaves.remove(self)
+            partition.add(entry, entry.conjunction[name])
         self.limit = max(LEAF_MAX, 2 * len(self.entries))
 
 
