@@ -73,16 +73,10 @@ class FilterIndex(Generic[V]):
             for entry in node.entries:
                 found.add(entry.filter)
             partitions = node.partitions
-            if len(partitions) <= len(row):
-                for name, partition in partitions.items():
-                    value = row.get(name)
-                    if value is not None:
-                        partition.reach(value, nodes)
-            else:
-                for name, value in row.items():
-                    reached = partitions.get(name)
-                    if reached is not None:
-                        reached.reach(value, nodes)
+            for name in partitions if len(partitions) <= len(row) else row:
+                value, partition = row.get(name), partitions.get(name)
+                if value is not None and partition is not None:
+                    partition.reach(value, nodes)
         return found
 
 
@@ -129,12 +123,11 @@ class _Node(Generic[V]):
 
     def add(self, entry: _Entry[V]) -> None:
         """Put an entry here or below."""
-        known = [name for name in entry.conjunction if name in self.partitions]
-        if known:
-            sharpest, name = max((entry.sharpness(name), name) for name in known)
-            if sharpest:
-                self.partitions[name].add(entry, entry.conjunction[name])
-                return
+        known = [(entry.sharpness(name), name) for name in entry.conjunction if name in self.partitions]
+        sharpest, name = max(known, default=(0.0, ""))
+        if sharpest:
+            self.partitions[name].add(entry, entry.conjunction[name])
+            return
         self.entries[entry] = None
         entry.leaves.append(self)
         if len(self.entries) > self.limit:
@@ -156,13 +149,13 @@ class _Node(Generic[V]):
         """Each entry under that of its attributes which sorts the most: few partitions, if few names do."""
         weights: dict[str, float] = {}
         for entry in self.entries:
-            for name in entry.conjunction:
-                if name not in self.used:
-                    weights[name] = weights.get(name, 0.0) + entry.sharpness(name)
+            for name in entry.conjunction.keys() - self.used:
+                weights[name] = weights.get(name, 0.0) + entry.sharpness(name)
         for entry in list(self.entries):
-            best, name = max(((weights.get(name, 0.0), name) for name in entry.conjunction), default=(0.0, ""))
-            if not best or not entry.sharpness(name):
+            sortable = [name for name in entry.conjunction if name in weights and entry.sharpness(name)]
+            if not sortable:
                 continue
+            name = max(sortable, key=lambda each: (weights[each], each))
             partition = self.partitions.get(name)
             if partition is None:
                 partition = self.partitions[name] = _Partition(self, name)

@@ -21,6 +21,16 @@ def test_the_command_prints_a_row_for_each_number_of_filters_and_sites() -> None
     assert rows[1]["each_us"] > 0
 
 
+def test_filters_may_be_about_many_names() -> None:
+    options = ["matching", "--filters", "3000", "--names", "500", "--sites", "0", "--json"]
+    done = CliRunner().invoke(cli.bench_app, options)
+    (row,) = json.loads(done.stdout)["results"]
+    assert row["names"] == 500
+    assert row["p50_us"] < row["each_us"] / 5, "only those are asked whose attributes are there"
+    done = CliRunner().invoke(cli.bench_app, ["matching", "--names", "2"])
+    assert isinstance(done.exception, UsageError)
+
+
 @pytest.mark.parametrize("text", ["", "0", "many", "10,", "2000000"])
 def test_a_wrong_number_names_itself_and_the_fix(text: str) -> None:
     done = CliRunner().invoke(cli.bench_app, ["matching", "--filters", text])

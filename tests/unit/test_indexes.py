@@ -100,6 +100,17 @@ def test_filters_that_cannot_hold_are_not_asked() -> None:
     assert sum(asked) / len(asked) < 700, "of 10,000"
 
 
+def test_filters_about_many_names_are_asked_only_when_their_names_are_there() -> None:
+    rng = random.Random(5)
+    index: FilterIndex[int] = FilterIndex()
+    for owner in range(4000):
+        first, second = rng.sample(range(400), 2)
+        index.add(parse(f"a{first} > {rng.random()} and a{second} between 0 and {rng.random()}"), owner)
+    rows = [{f"a{name}": rng.random() for name in rng.sample(range(400), 20)} for _ in range(30)]
+    asked = [len(index.candidates(row)) for row in rows]
+    assert sum(asked) / len(asked) < 250, "of 4,000"
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_site_index_finds_exactly_the_sites_that_match_while_they_change(seed: int) -> None:
     rng = random.Random(seed)

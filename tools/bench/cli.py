@@ -5,6 +5,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
@@ -15,8 +16,8 @@ from anabranch.tools.bench import scenarios
 from anabranch.tools.bench.analytics import analytics as measure_analytics
 from anabranch.tools.bench.analytics import growth, parse_rows
 from anabranch.tools.bench.jobs import BenchError
+from anabranch.tools.bench.matching import NAMES_MAX, parse_entries
 from anabranch.tools.bench.matching import filters as measure_filters
-from anabranch.tools.bench.matching import parse_entries
 from anabranch.tools.bench.matching import sites as measure_sites
 from anabranch.tools.bench.routing import parse_links, parse_peers
 from anabranch.tools.bench.routing import routing as measure_routing
@@ -230,14 +231,18 @@ def matching(
     sites: Annotated[
         str, typer.Option("--sites", help="Sites against one expression, separated by commas; 0 for none.")
     ] = "1000,10000",
+    names: Annotated[
+        int, typer.Option("--names", help="Attributes there are; filters ask for 3, messages have up to 32.")
+    ] = 3,
     as_json: AsJson = False,
 ) -> None:
     """Microseconds from a message to the filters that let it pass, and from an expression to its sites."""
     filter_counts = parse_entries("--filters", filters)
     site_counts = parse_entries("--sites", sites) if sites != "0" else []
     rows = []
+    parse_number("--names", names, 3, NAMES_MAX)
     for counts, measure, what in (
-        (filter_counts, measure_filters, "filters"),
+        (filter_counts, partial(measure_filters, names=names), "filters"),
         (site_counts, measure_sites, "sites"),
     ):
         for count in counts:

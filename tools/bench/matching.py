@@ -15,7 +15,11 @@ from anabranch.tools.bench.scenarios import Row as ResultRow
 ENTRIES_MAX = 1_000_000
 MATCHES = 10
 """Filters that a message matches on average, however many there are: they get narrower as they get more."""
-NAMES = ("altitude", "speed", "heading")
+ASKED = 3
+"""Attributes that one filter asks for."""
+CARRIED_MAX = 32
+"""Attributes of one message: those of some filter, and others."""
+NAMES_MAX = 10_000
 ROWS = 300
 PLAIN_ROWS = 5
 """Of those, the ones for which each filter is asked."""
@@ -49,17 +53,22 @@ def parse_entries(option: str, text: str) -> list[int]:
     return list(dict.fromkeys(counts))
 
 
-def filters(count: int, seed: int = 1) -> ResultRow:
+def filters(count: int, seed: int = 1, names: int = ASKED) -> ResultRow:
     """One message against so many filters of three closed ranges each; no equality makes it easy."""
     rng = random.Random(seed)  # noqa: S311 - must be repeatable
-    width = min(1.0, MATCHES / count) ** (1 / 3)
-    expressions = [_filter(rng, width) for _ in range(count)]
+    known = [f"a{number}" for number in range(names)]
+    width = min(1.0, MATCHES / count) ** (1 / ASKED)
+    asked = [rng.sample(known, ASKED) for _ in range(count)]
+    expressions = [_filter(rng, names, width) for names in asked]
     index: FilterIndex[int] = FilterIndex()
     begun = time.perf_counter()
     for owner, expression in enumerate(expressions):
         index.add(expression, owner)
     built_us = (time.perf_counter() - begun) / count * 1e6
-    rows: list[Row] = [{name: rng.random() for name in NAMES} for _ in range(ROWS)]
+    rows: list[Row] = []
+    for _ in range(ROWS):
+        carried = dict.fromkeys([*rng.choice(asked), *rng.sample(known, min(names, CARRIED_MAX - ASKED))])
+        rows.append({name: rng.random() for name in carried})
     matches = 0
     taken = []
     for row in rows:
@@ -72,6 +81,7 @@ def filters(count: int, seed: int = 1) -> ResultRow:
     each_us = percentile(sorted(plain), 0.5) / 1e3
     return {
         "filters": count,
+        "names": names,
         "p50_us": round(p50_us, 1),
         "p99_us": round(percentile(sorted(taken), 0.99) / 1e3, 1),
         "each_us": round(each_us, 1),
@@ -119,9 +129,9 @@ def sites(count: int, seed: int = 1) -> ResultRow:
     }
 
 
-def _filter(rng: random.Random, width: float) -> Expression:
+def _filter(rng: random.Random, names: list[str], width: float) -> Expression:
     parts = []
-    for name in NAMES:
+    for name in names:
         low = rng.random() * (1 - width)
         parts.append(f"{name} between {low!r} and {low + width!r}")
     return parse(" and ".join(parts))
