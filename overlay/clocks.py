@@ -35,9 +35,13 @@ class MeshClock:
             self._first = now
         return self._base_s + (now - self._first)
 
+    def is_due(self, now: float) -> bool:
+        """Whether `adjust` may move it again."""
+        return now - self._adjusted_at >= ADJUST_INTERVAL_S
+
     def adjust(self, offsets: list[float], now: float) -> float:
         """By how much it moved; `offsets` are how much later than ours the neighbours' clocks seem to be."""
-        if not offsets or now - self._adjusted_at < ADJUST_INTERVAL_S:
+        if not offsets or not self.is_due(now):
             return 0.0
         self._adjusted_at = now
         apart = median(offsets)

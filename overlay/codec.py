@@ -1,6 +1,7 @@
 """Bytes to structs and back. Whatever a peer sent, the only exception that leaves here is PeerError."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
@@ -62,6 +63,9 @@ _CONTROL_KINDS: dict[Kind, type] = {
     Kind.CONGESTION: Congestion,
     Kind.QUESTION: Question,
 }
+_RECORDS_PREFIX = bytes((WIRE_VERSION, Kind.RECORDS))
+KNOWN_FRAMES_MAX, KNOWN_FRAME_MAX_BYTES = 512, 2048
+"""Batches of records that are remembered, and how large one may be for that."""
 _SIGNING_DOMAIN = "anabranch-record-v1"
 _HELLO_DOMAIN = "anabranch-hello-v1"
 _QUESTION_DOMAIN = "anabranch-question-v1"
@@ -81,6 +85,28 @@ def decode_control(kind: int, frame: Frame) -> Control:
     if struct_type is None:
         raise PeerError(DropReason.VERSION, f"kind {kind}")
     return _decode(struct_type, memoryview(frame)[2:])  # type: ignore[no-any-return]
+
+
+def encode_records(records: Sequence[Record]) -> bytes:
+    """A batch of records as its frame."""
+    return _RECORDS_PREFIX + _encoder.encode((records,))
+
+
+def decode_records(frame: Frame) -> tuple[Sequence[Record], bytes | None]:
+    """A batch of records, and the frame where it is just what `encode_records` makes of them.
+
+    A small one that came already, from another neighbour or to another peer of this process, is not read
+    again: the records are shared, and nobody may change them.
+    """
+    if len(frame) <= KNOWN_FRAME_MAX_BYTES:
+        return _known_records(bytes(frame))
+    return _decode(Records, memoryview(frame)[2:]).records, None
+
+
+@lru_cache(KNOWN_FRAMES_MAX)
+def _known_records(frame: bytes) -> tuple[Sequence[Record], bytes | None]:
+    records = tuple(_decode(Records, memoryview(frame)[2:]).records)
+    return records, frame if encode_records(records) == frame else None
 
 
 def encode_probe(sequence: int, clock_us: int) -> bytes:

@@ -13,8 +13,8 @@ from anabranch.overlay.headers import (
     Inspect,
     Kind,
     Question,
+    Record,
     RecordKind,
-    Records,
     Report,
     Want,
 )
@@ -36,10 +36,10 @@ class Control:
             Kind.ACK: self._ack,
             Kind.BYE: self._farewell,
             Kind.WHO: self._farewell,
+            Kind.RECORDS: self._records,
         }
         self._by_struct: dict[type, Callable[..., list[Action]]] = {
             Hello: parts.sessions.hello,
-            Records: self._records,
             Digest: parts.spreading.digest,
             Want: parts.spreading.want,
             Congestion: self._congestion,
@@ -82,10 +82,11 @@ class Control:
         del frame
         return self._parts.sessions.bye(link, now)
 
-    def _records(self, link: Link, message: Records, now: float) -> list[Action]:
+    def _records(self, link: Link, frame: Frame, now: float) -> list[Action]:
         parts = self._parts
-        actions = self._reclaim_name(message, now)
-        fresh, flooded = parts.spreading.receive(message.records, link, now)
+        records, as_made = codec.decode_records(frame)
+        actions = self._reclaim_name(records, now)
+        fresh, flooded = parts.spreading.receive(records, link, now, as_made)
         actions += flooded
         applied = parts.telling.apply(fresh, parts.counters)
         for record in fresh:
@@ -101,9 +102,9 @@ class Control:
             parts.timers.set(("expire", 0), now)
         return actions
 
-    def _reclaim_name(self, message: Records, now: float) -> list[Action]:
+    def _reclaim_name(self, records: Sequence[Record], now: float) -> list[Action]:
         parts = self._parts
-        later = parts.spreading.claims_later_self(message.records)
+        later = parts.spreading.claims_later_self(records)
         if not later or now - parts.telling.reclaimed_at < RECLAIM_PAUSE_S:
             return []
         parts.counters.drop(DropReason.CONFLICT)

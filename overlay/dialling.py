@@ -1,5 +1,7 @@
 """Addresses this peer wants a link to: seeds for ever, others it heard of for a while; with back-off."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from anabranch.overlay.identity import Rng
@@ -30,11 +32,15 @@ class Dialling:
         self._rng = rng
         self._targets_max = targets_max
         self._targets: dict[str, Target] = {}
+        self._next: float | None = None
+        self._is_stale = False
+        """Whether `_next` has to be looked up again."""
 
     def add(self, address: str, permanent: bool, now: float) -> None:
         """Want a link to this address; a known one stays as it is."""
         if address not in self._targets and (permanent or len(self._targets) < self._targets_max):
             self._targets[address] = Target(address, permanent, now)
+            self._is_stale = True
 
     def knows(self, address: str) -> bool:
         """Whether it is being cared for."""
@@ -48,6 +54,7 @@ class Dialling:
         """The addresses to dial now; they count as being dialled. Neighbours need no second link."""
         if only_one and self.busy():
             return []
+        self._is_stale = True
         chosen = []
         ready = [t for t in self._targets.values() if not t.dialling and not t.linked and t.due <= now]
         for target in sorted(ready, key=lambda t: (t.tries, t.due)) if only_one else ready:
@@ -62,14 +69,18 @@ class Dialling:
 
     def next_timeout(self) -> float | None:
         """When an address becomes due."""
-        waiting = [t.due for t in self._targets.values() if not t.dialling and not t.linked]
-        return min(waiting) if waiting else None
+        if self._is_stale:
+            self._is_stale = False
+            waiting = [t.due for t in self._targets.values() if not t.dialling and not t.linked]
+            self._next = min(waiting, default=None)
+        return self._next
 
     def opened(self, address: str) -> None:
         """The connection stands; its hello is still to come."""
         target = self._targets.get(address)
         if target is not None:
             target.dialling, target.linked = False, True
+            self._is_stale = True
 
     def confirmed(self, address: str, peer: str) -> None:
         """The hello is complete."""
@@ -77,7 +88,7 @@ class Dialling:
         if target is not None:
             target.peer, target.tries = peer, 0
 
-    def belongs(self, addresses: "list[str]", peer: str) -> None:
+    def belongs(self, addresses: Iterable[str], peer: str) -> None:
         """A peer told where it can be dialled: while it is a neighbour, it needs no second link."""
         for address in addresses:
             target = self._targets.get(address)
@@ -89,6 +100,7 @@ class Dialling:
         target = self._targets.get(address)
         if target is None:
             return
+        self._is_stale = True
         target.dialling = target.linked = False
         target.tries += 1
         if not target.permanent and target.tries >= LEARNED_TRIES_MAX:
@@ -100,8 +112,10 @@ class Dialling:
     def forget_all(self) -> None:
         """Dial nobody any more."""
         self._targets.clear()
+        self._is_stale = True
         self._targets_max = 0
 
     def forget(self, address: str) -> None:
         """Never dial this again: it is ourselves."""
         self._targets.pop(address, None)
+        self._is_stale = True

@@ -79,6 +79,39 @@ class Duties:
     def conclude(self, now: float) -> list[Action]:
         """After every input: act on links that changed, see what is to be told, dialled and awaited."""
         parts = self._parts
+        timers, sessions = parts.timers, parts.sessions
+        actions = self._act_on_changes(now) if sessions.has_changes else []
+        if sessions.has_measured or actions:
+            measured = sessions.take_measured()
+            parts.routes.set_quiet(sessions.quiet)
+            for link in sessions.take_quiet():
+                actions += parts.recovery.rescue(link, now)
+            if (due := parts.telling.links_due(measured, now)) is not None:
+                timers.set_earliest(("links", 0), due)
+        if len(parts.replies.harvests):
+            actions += parts.replies.look(now)
+        if parts.telling.entitling.has_changed():
+            parts.local.version += 1
+            actions.append(SubscribersChanged())
+        actions += parts.discovery.look(now)
+        if parts.assuring.is_stale:
+            actions += parts.assuring.look_again(now)
+        if parts.routes.has_changes:
+            actions += self.note_routes(now)
+        if (dial := sessions.dialling.next_timeout()) is not None:
+            if dial <= now:
+                actions += sessions.dial_due(now)
+            else:
+                timers.set_earliest(("dial", 0), dial)
+        if parts.delivering.streams.is_holding and (
+            (hold := parts.delivering.streams.next_timeout()) is not None
+        ):
+            timers.set_earliest(("hold", 0), hold)
+        return actions
+
+    def _act_on_changes(self, now: float) -> list[Action]:
+        """Links came, went, or fell silent."""
+        parts = self._parts
         telling, timers = parts.telling, parts.timers
         actions: list[Action] = []
         for change in parts.sessions.take_changes():
@@ -98,28 +131,6 @@ class Duties:
                 parts.replies.neighbour_lost(change.link.peer, now)
             elif change.state is LinkState.SUSPECT:
                 actions += parts.recovery.rescue(change.link, now)
-        if parts.sessions.has_measured or actions:
-            parts.sessions.has_measured = False
-            parts.routes.set_quiet(parts.sessions.quiet)
-            for link in parts.sessions.take_quiet():
-                actions += parts.recovery.rescue(link, now)
-            if (due := telling.links_due(now)) is not None:
-                timers.set_earliest(("links", 0), due)
-        actions += parts.replies.look(now)
-        if telling.entitling.has_changed():
-            parts.local.version += 1
-            actions.append(SubscribersChanged())
-        actions += parts.discovery.look(now)
-        if parts.assuring.is_stale:
-            actions += parts.assuring.look_again(now)
-        actions += self.note_routes(now)
-        if (dial := parts.sessions.dialling.next_timeout()) is not None:
-            if dial <= now:
-                actions += parts.sessions.dial_due(now)
-            else:
-                timers.set_earliest(("dial", 0), dial)
-        if (hold := parts.delivering.streams.next_timeout()) is not None:
-            timers.set_earliest(("hold", 0), hold)
         return actions
 
     def confirm_ourselves(self, now: float) -> list[Action]:

@@ -1,6 +1,7 @@
 """Names of things: peers, links, publishers, subscriptions. Parsed once, at the edge."""
 
 import re
+from functools import lru_cache
 from typing import NewType
 
 from anabranch.overlay.errors import UsageError
@@ -33,4 +34,9 @@ class PeerId(str):
 
 def is_peer_name(text: str) -> bool:
     """Whether a text from the wire can name a peer."""
-    return len(text) <= PEER_NAME_MAX_CHARS and _PEER_NAME.fullmatch(text) is not None
+    return len(text) <= PEER_NAME_MAX_CHARS and _is_well_formed(text)
+
+
+@lru_cache(4096)
+def _is_well_formed(name: str) -> bool:
+    return _PEER_NAME.fullmatch(name) is not None

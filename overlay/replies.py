@@ -227,9 +227,7 @@ class Replies:
         return self.flush()
 
     def look(self, now: float) -> list[Action]:
-        """After every input that may have changed the topology."""
-        if not len(self.harvests):
-            return []
+        """After every input that may have changed the topology, while there are requests of our own."""
         self._now = now
         actions = self.harvests.look(now)
         self._arm()

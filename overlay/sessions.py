@@ -59,8 +59,7 @@ class Sessions:
         self._verifier = verifier
         self.dialling = Dialling(rng, config.links_max)
         self.recording = True
-        self.has_measured = True
-        """Whether an estimate changed since somebody last looked."""
+        self._measured: dict[Link, None] = {}
         self._identity = identity
         self._clock = MeshClock(identity.epoch)
         self._config = config
@@ -83,6 +82,16 @@ class Sessions:
         """What happened to links since the last call."""
         changes, self._changes = self._changes, []
         return changes
+
+    @property
+    def has_measured(self) -> bool:
+        """Whether `take_measured` has something."""
+        return bool(self._measured)
+
+    def take_measured(self) -> list[Link]:
+        """Links of which an estimate changed since the last call."""
+        measured, self._measured = self._measured, {}
+        return list(measured)
 
     # The shell's reports
 
@@ -171,19 +180,22 @@ class Sessions:
         link.estimate.add_round_trip(round_trip)
         midway = self._clock.read(now) - held_us / 1e6 - round_trip / 2
         link.estimate.add_offset(clock_us / 1e6 - midway, round_trip, self._clock.is_settled)
+        self._measured[link] = None
         self._adjust_clock(now)
-        self.has_measured = True
         return self._probe_record(link, sequence, int(round_trip * 1e6), 0, now)
 
     def _clock_us(self, now: float) -> int:
         return int(self._clock.read(now) * 1e6) & (2**64 - 1)
 
     def _adjust_clock(self, now: float) -> None:
+        if not self._clock.is_due(now):
+            return
         estimates = [link.estimate for link in self.links.by_peer.values() if not link.is_client]
         step = self._clock.adjust([each.offset_s for each in estimates if each.offset_s is not None], now)
         if step:
             for link in self.links.by_peer.values():
                 link.estimate.clock_moved(step, self._clock.is_settled)
+                self._measured[link] = None
 
     def bye(self, link: Link, now: float) -> list[Action]:
         """The neighbour closes this link, or no longer knows it."""
@@ -205,7 +217,7 @@ class Sessions:
             link.state = LinkState.SUSPECT
             self._changes.append(LinkChange(link, LinkState.SUSPECT, "silent"))
         link.estimate.add_interval(link.state is LinkState.UP)
-        self.has_measured = True
+        self._measured[link] = None
         sequence, too_old = link.start_probe(now)
         for missing, sent in (*lost, *too_old):
             link.estimate.add_loss()
@@ -230,7 +242,7 @@ class Sessions:
         """Bundles are under way on a link for too long, and nothing is heard from it."""
         if not link.is_quiet:
             self._set_quiet(link, now)
-            self.has_measured = True
+            self._measured[link] = None
             self._timers.set_earliest(("probe", link.id), now)
 
     def take_quiet(self) -> list[Link]:

@@ -1,13 +1,13 @@
 """Records through the mesh: made and signed here, checked, flooded on, compared when a link opens."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from anabranch.overlay.actions import Action, SendControl
-from anabranch.overlay.codec import encode_control, signed_part
+from anabranch.overlay.codec import encode_control, encode_records, signed_part
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import DropReason
-from anabranch.overlay.headers import EPOCH_MAX, Digest, Kind, Record, RecordKind, Records, Want
+from anabranch.overlay.headers import EPOCH_MAX, Digest, Kind, Record, RecordKind, Want
 from anabranch.overlay.identifiers import LinkId, is_peer_name
 from anabranch.overlay.identity import Identity
 from anabranch.overlay.links import Link, LinkTable
@@ -51,10 +51,15 @@ class Spreading:
         record = Record(me.peer, me.epoch, int(kind), self._sequence, body, b"")
         record.signature = self.signer.sign(signed_part(record))
         self.book.put(record, now)
-        return self._flood([record], None, now)
+        return self._flood([record], None)
 
-    def receive(self, records: list[Record], link: Link, now: float) -> tuple[list[Record], list[Action]]:
-        """Take records from a neighbour: those that are new, and the actions that pass them on."""
+    def receive(
+        self, records: Sequence[Record], link: Link, now: float, as_made: bytes | None = None
+    ) -> tuple[list[Record], list[Action]]:
+        """Take records from a neighbour: those that are new, and the actions that pass them on.
+
+        `as_made`: the frame that they came in, if it may travel on as it is.
+        """
         fresh = []
         for record in records:
             reason = self._refusal(record, link)
@@ -63,7 +68,10 @@ class Spreading:
                 fresh.append(record)
             elif reason is not DropReason.STALE:  # a record we have already is how flooding ends
                 self._counters.drop(reason)
-        return fresh, self._flood(fresh, link, now) if fresh else []
+        if not fresh:
+            return fresh, []
+        frame = as_made if len(fresh) == len(records) else None
+        return fresh, self._flood(fresh, link, frame)
 
     def claims_later_self(self, records: Iterable[Record]) -> int:
         """The latest epoch under our own name that these records carry beyond ours; 0 when none does."""
@@ -142,7 +150,8 @@ class Spreading:
             return reason
         if record.kind == RecordKind.CREDENTIAL and not self.verifier.learn(record.origin, record.body):
             return DropReason.UNTRUSTED
-        if not self.verifier.verify(record.origin, signed_part(record), record.signature):
+        covered = b"" if self.verifier.is_open else signed_part(record)
+        if not self.verifier.verify(record.origin, covered, record.signature):
             return DropReason.SIGNATURE
         return None
 
@@ -152,13 +161,15 @@ class Spreading:
             return [entry for entry in entries if entry[0] == self._identity.peer]
         return entries
 
-    def _flood(self, records: list[Record], source: Link | None, now: float) -> list[Action]:
-        del now
+    def _flood(self, records: list[Record], source: Link | None, frame: bytes | None = None) -> list[Action]:
         if self._config.role is Role.CLIENT and source is not None:
             return []
         targets = [link for link in self._links.by_peer.values() if link is not source]
-        for_peers = _frames(records)
-        for_clients = _frames([record for record in records if record.kind in CLIENT_KINDS])
+        for_peers = for_clients = [frame] if frame is not None else _frames(records)
+        if any(link.is_client for link in targets):
+            told = [record for record in records if record.kind in CLIENT_KINDS]
+            if len(told) < len(records):
+                for_clients = _frames(told)
         return [
             SendControl(link.id, frame)
             for link in targets
@@ -185,8 +196,8 @@ def _frames(records: list[Record]) -> list[bytes]:
         part.append(record)
         size += len(record.body) + 128
         if size >= RECORDS_PART_BYTES:
-            frames.append(encode_control(Kind.RECORDS, Records(part)))
+            frames.append(encode_records(part))
             part, size = [], 0
     if part:
-        frames.append(encode_control(Kind.RECORDS, Records(part)))
+        frames.append(encode_records(part))
     return frames

@@ -4,19 +4,12 @@ Link state is told when it changed enough (`spread_change_ratio`, `spread_change
 `spread_min_interval_s`; a link that came up or went down is told at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from anabranch.overlay.actions import Action
-from anabranch.overlay.addresses import is_dialable
-from anabranch.overlay.attributes import Row, plain, sound_attributes
-from anabranch.overlay.codec import (
-    decode_interests,
-    decode_links,
-    decode_revocations,
-    decode_roles,
-    decode_sites,
-    encode_body,
-)
+from anabranch.overlay.attributes import Row, plain
+from anabranch.overlay.codec import decode_revocations, encode_body
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.durables import DurableEntry, Durables, decode_durables
@@ -34,11 +27,10 @@ from anabranch.overlay.routes import Routes
 from anabranch.overlay.selections import Selections
 from anabranch.overlay.sites import Sites
 from anabranch.overlay.spreading import Spreading
+from anabranch.overlay.statements import said_attributes, said_interests, said_links, said_roles
 from anabranch.overlay.topology import Topology
 from anabranch.security.entitlement import Rights
 
-ADDRESSES_MAX = 16
-SERVICES_MAX = 16
 UNMEASURED_S = 0.1
 """What a link counts for before its first echo: usable, and not better than one that was measured."""
 WORSE_RATIO, WORSE_S = 1.5, 0.005
@@ -71,7 +63,7 @@ class Telling:
         """Interests of others that are none."""
         self.reclaimed_at = -1e9
         """When we last had to outbid a later record under our own name."""
-        self.addresses_of: dict[str, list[str]] = {}
+        self.addresses_of: dict[str, Sequence[str]] = {}
         """Where other peers can be dialled."""
         self.has_revoked = False
         """Whether a revocation list came that is not told on yet."""
@@ -185,21 +177,23 @@ class Telling:
         usable = [_entry(link) for link in self._links.by_peer.values() if link.state is LinkState.UP]
         self._topology.set_own(self._identity.peer, usable)
 
-    def links_due(self, now: float) -> float | None:
-        """When to tell link state because it changed; None while there is nothing new."""
+    def links_due(self, measured: Iterable[Link], now: float) -> float | None:
+        """When to tell link state because these links changed; None while there is nothing new."""
         if self._config.role is Role.CLIENT:
             return None
         if self._config.spread_interval_s > 0:
-            return now if self._config.variant.has_budgets and self._any_worse() else None
-        news = [link for link in self._links.by_peer.values() if self._is_news(link)]
+            return now if self._config.variant.has_budgets and self._any_worse(measured) else None
+        news = [
+            link for link in measured if self._links.by_peer.get(link.peer) is link and self._is_news(link)
+        ]
         if any(link.estimate.samples == 1 for link in news):
             return now
         return max(now, self._told_at + self._config.spread_min_interval_s) if news else None
 
-    def _any_worse(self) -> bool:
+    def _any_worse(self, measured: Iterable[Link]) -> bool:
         """Whether a link got so much slower that budgets may be violated: that does not wait for a period."""
-        for peer, link in self._links.by_peer.items():
-            told = self._told.get(peer)
+        for link in measured:
+            told = self._told.get(link.peer)
             if told is not None and link.estimate.samples:
                 told_s = told.delay_us / 1e6
                 if link.estimate.there_s > max(WORSE_RATIO * told_s, told_s + WORSE_S):
@@ -239,18 +233,17 @@ class Telling:
     def _apply_one(self, record: Record) -> bool:
         origin = record.origin
         if record.kind == RecordKind.LINKS:
-            entries = [entry for entry in decode_links(record.body) if _is_sane(entry)]
-            return self._topology.set_links(origin, entries[: 4 * self._config.links_max])
+            edges, most = said_links(record.body), 4 * self._config.links_max
+            if len(edges) > most:
+                edges = dict(islice(edges.items(), most))
+            return self._topology.set_edges(origin, edges)
         if record.kind == RecordKind.INTERESTS:
-            patterns = decode_interests(record.body)[: self._config.patterns_max]
+            patterns = said_interests(record.body)[: self._config.patterns_max]
             sound = frozenset(each for each in patterns if self._is_interest(each))
             return self._interests.set_patterns(origin, sound)
         if record.kind == RecordKind.ROLES:
-            roles = decode_roles(record.body)
-            addresses = roles.addresses[:ADDRESSES_MAX]
             is_new = origin not in self.addresses_of
-            self.addresses_of[origin] = [address for address in addresses if is_dialable(address)]
-            self.services_of[origin] = tuple(roles.services[:SERVICES_MAX])
+            self.addresses_of[origin], self.services_of[origin] = said_roles(record.body)
             return is_new
         if record.kind == RecordKind.RIGHTS:
             self.entitling.take(record)
@@ -264,7 +257,7 @@ class Telling:
             return False
         if record.kind == RecordKind.CREDENTIAL:
             return False  # learnt when it was checked
-        return self._sites.set(origin, sound_attributes(decode_sites(record.body)))
+        return self._sites.set(origin, said_attributes(record.body))
 
     def _is_interest(self, interest: Interest) -> bool:
         try:
@@ -293,7 +286,7 @@ class Telling:
         )
         if not candidates:
             return []
-        return self.addresses_of[candidates[rng.randrange(len(candidates))]][:1]
+        return list(self.addresses_of[candidates[rng.randrange(len(candidates))]][:1])
 
     def forget_untrusted(self) -> bool:
         """Forget what peers said whose credential ended; whether anything was."""
@@ -359,16 +352,6 @@ def _entry(link: Link) -> LinkEntry:
         int(link.loss * 1e6),
         int(estimate.availability * 1e6),
         link.is_client,
-    )
-
-
-def _is_sane(entry: LinkEntry) -> bool:
-    return (
-        is_peer_name(entry.neighbour)
-        and 0 <= entry.delay_us < 10**9
-        and 0 <= entry.jitter_us < 10**9
-        and 0 <= entry.loss_ppm <= 10**6
-        and 0 <= entry.availability_ppm <= 10**6
     )
 
 

@@ -1,5 +1,7 @@
 """The mesh as its peers describe it: who has a link to whom, and how good it is."""
 
+from collections.abc import Iterable, Mapping
+
 import msgspec
 
 from anabranch.overlay.estimators import differs, loss_level
@@ -19,13 +21,31 @@ class Edge(msgspec.Struct, frozen=True):
     client: bool
 
 
+Edges = Mapping[str, Edge]
+"""By the neighbour that each leads to."""
+
+
+def edges_of(entries: Iterable[LinkEntry]) -> Edges:
+    """What a peer says about its links, by neighbour."""
+    return {
+        entry.neighbour: Edge(
+            entry.delay_us / 1e6,
+            entry.jitter_us / 1e6,
+            entry.loss_ppm / 1e6,
+            entry.availability_ppm / 1e6,
+            entry.client,
+        )
+        for entry in entries
+    }
+
+
 class Topology:
     """Announced links by peer. `version` grows whenever a route might change."""
 
     def __init__(self, change_ratio: float, change_s: float) -> None:
         self.version = 0
-        self._announced: dict[str, dict[str, Edge]] = {}
-        self._counted: dict[str, dict[str, Edge]] = {}
+        self._announced: dict[str, Edges] = {}
+        self._counted: dict[str, Edges] = {}
         """What routes were last told of: many small steps add up against it."""
         self._change_ratio = change_ratio
         self._change_s = change_s
@@ -41,24 +61,21 @@ class Topology:
         """Every peer that announced links."""
         return list(self._announced)
 
-    def announced(self, origin: str) -> dict[str, Edge]:
+    def announced(self, origin: str) -> Edges:
         """What a peer says about its own links."""
         return self._announced.get(origin, {})
 
-    def set_links(self, origin: str, entries: list[LinkEntry]) -> bool:
+    def set_links(self, origin: str, entries: Iterable[LinkEntry]) -> bool:
         """Take a peer's own description of its links; whether a route might change by it."""
-        fresh = {
-            entry.neighbour: Edge(
-                entry.delay_us / 1e6,
-                entry.jitter_us / 1e6,
-                entry.loss_ppm / 1e6,
-                entry.availability_ppm / 1e6,
-                entry.client,
-            )
-            for entry in entries
-            if entry.neighbour != origin
-        }
+        return self.set_edges(origin, edges_of(entries))
+
+    def set_edges(self, origin: str, fresh: Edges) -> bool:
+        """The same by neighbour. They are kept as they are: nobody may change them any more."""
+        if origin in fresh:
+            fresh = {neighbour: edge for neighbour, edge in fresh.items() if neighbour != origin}
         counted = self._counted.get(origin)
+        if counted is fresh and self._announced.get(origin) is fresh:
+            return False
         self._announce(origin, fresh)
         if counted is not None and not self._matters(counted, fresh):
             return False
@@ -118,7 +135,7 @@ class Topology:
             or peer in announced.get(neighbour, ())
         }
 
-    def _announce(self, origin: str, fresh: dict[str, Edge] | None) -> None:
+    def _announce(self, origin: str, fresh: Edges | None) -> None:
         """Replace what a peer announces, or forget it with None, and note which rows depend on it."""
         known = self._announced.get(origin)
         old, new = known or {}, fresh or {}
@@ -146,7 +163,7 @@ class Topology:
             if origin in self._graph:
                 self._stale[origin] = None
 
-    def _matters(self, old: dict[str, Edge], fresh: dict[str, Edge]) -> bool:
+    def _matters(self, old: Edges, fresh: Edges) -> bool:
         if old.keys() != fresh.keys():
             return True
         return any(

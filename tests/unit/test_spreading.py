@@ -3,12 +3,14 @@
 import random
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support_nodes import Driver, Mesh, links_record, record, wants_record
 
 from anabranch.overlay.actions import SendControl
+from anabranch.overlay.codec import encode_records
 from anabranch.overlay.config import Config
 from anabranch.overlay.headers import Digest, Hello, Inspect, Kind, Record, RecordKind, Records, Want
 from anabranch.overlay.identifiers import LinkId
@@ -151,6 +153,8 @@ def test_a_record_past_its_lifetime_is_not_taken() -> None:
 
 class OneKey(NullVerifier):
     """Believes who signs with its own name."""
+
+    is_open = False
 
     def verify(self, origin: str, payload: bytes, signature: bytes) -> bool:
         return bool(payload) and signature == origin.encode()
@@ -305,3 +309,34 @@ def test_a_light_client_relays_no_records_and_keeps_no_topology() -> None:
     assert driver.node.matching.peers("a") == ("p",)
     driver.control(other, Kind.DIGEST, Digest([], True))
     assert passed_on(driver, other) == []
+
+
+def test_a_batch_travels_on_as_it_came_and_nothing_that_was_put_beside_it() -> None:
+    driver = Driver()
+    source, other = driver.neighbour("b"), driver.neighbour("c")
+    for origin, beside in (("p", []), ("q", ["x" * 1000])):
+        driver.take(object)
+        batch = [wants_record(origin, "a")]
+        driver.frames(source, encode_records([])[:2] + msgspec.msgpack.encode([batch, *beside]))
+        frames = [action.frame for action in driver.take(SendControl) if action.link == other]
+        assert frames == [encode_records(batch)]
+    assert driver.node.interests.patterns_of("q") == {"a"}
+
+
+def test_of_a_batch_only_the_news_travels_on() -> None:
+    driver = Driver()
+    source, other = driver.neighbour("b"), driver.neighbour("c")
+    known, news = wants_record("p", "a"), wants_record("q", "a")
+    driver.records(source, known)
+    driver.take(object)
+    driver.records(source, known, news)
+    assert passed_on(driver, other) == [("q", 2, 1)]
+
+
+def test_what_was_read_once_is_shared_between_peers_and_each_takes_it() -> None:
+    first, second = Driver(), Driver("z")
+    links = links_record("p", "q")
+    for driver in (first, second):
+        driver.records(driver.neighbour("b"), links)
+    assert first.node.topology.announced("p") == second.node.topology.announced("p") != {}
+    assert first.node.topology.announced("p") is second.node.topology.announced("p")
