@@ -47,6 +47,8 @@ class _Job(msgspec.Struct):
     work: Callable[[StoreFile], Any]
     done: Callable[[Any], None] | None
     failed: Callable[[StoreError], None] | None = None
+    is_owed: bool = False
+    """Nobody asks for it a second time: if it fails, it is tried again with the next transaction."""
 
 
 class Stored(msgspec.Struct):
@@ -200,7 +202,7 @@ class Store:
                     break
             return found, (found[-1][0] + 1 if found else end)
 
-        self._put(_Job(work, lambda result: done(*result)))
+        self._put(_Job(work, lambda result: done(*result), is_owed=True))
 
     def release(self, key: StreamKey, floor: int, confirmed: list[tuple[str, str, int]]) -> None:
         """Note how far durable subscriptions are; delete what all of them have."""
@@ -243,7 +245,7 @@ class Store:
 
     def keep_consumer(self, peer: str, name: str, pattern: str) -> None:
         """Messages are kept for it from now on."""
-        self._put(_Job(lambda file: file.put("consumers", peer, name, pattern), None))
+        self._put(_Job(lambda file: file.put("consumers", peer, name, pattern), None, is_owed=True))
 
     def forget_consumer(self, peer: str, name: str) -> None:
         """It will not come back."""
@@ -253,7 +255,7 @@ class Store:
                 where = "WHERE peer = ? AND name = ?"
                 file.connection.execute(f"DELETE FROM {table} {where}", (peer, name))  # noqa: S608
 
-        self._put(_Job(work, None))
+        self._put(_Job(work, None, is_owed=True))
 
     # Our own
 
@@ -265,7 +267,7 @@ class Store:
     def keep_durable(self, name: str, pattern: str) -> None:
         """It exists."""
         self.durables[name] = (pattern, False)
-        self._put(_Job(lambda file: file.put("durables", name, pattern, 0), None))
+        self._put(_Job(lambda file: file.put("durables", name, pattern, 0), None, is_owed=True))
 
     async def forget_durable(self, name: str) -> None:
         """It will not come back."""
@@ -314,8 +316,9 @@ class Store:
     def _run(self) -> None:
         """The thread: one transaction for all that waits."""
         over = False
+        owed: list[_Job] = []
         while not over:
-            jobs: list[_Job] = []
+            jobs: list[_Job] = owed
             job = self._jobs.get()
             while True:
                 if job is None:
@@ -326,10 +329,11 @@ class Store:
                     break
                 job = self._jobs.get()
             if jobs:
-                self._transact(jobs)
+                owed = self._transact(jobs)
         self._file.close()
 
-    def _transact(self, jobs: list[_Job]) -> None:
+    def _transact(self, jobs: list[_Job]) -> list[_Job]:
+        """Those that failed and are owed."""
         ends = dict(self._ends)
         try:
             self._file.begin()
@@ -339,15 +343,19 @@ class Store:
                     ((_, topic, _, first),) = self._file.rows("streams", "number = ?", number)
                     self._file.put("streams", number, topic, end, first)
             self._file.commit()
-        except (DamagedError, *BROKEN):
+        except (DamagedError, *BROKEN) as error:
             self._ends = ends
-            try:
-                self._file.rollback()
-            except BROKEN as second:
-                error = second
+            self._undo()
             self._tell(self._failed, jobs, error)
-            return
+            return [job for job in jobs if job.is_owed]
         self._tell(self._done, jobs, results)
+        return []
+
+    def _undo(self) -> None:
+        try:
+            self._file.rollback()
+        except BROKEN as error:
+            log.error("the store failed", store=str(self._file.path), error=str(error))
 
     def _tell(self, function: Callable[..., None], *arguments: Any) -> None:
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch import Config, DurableSubscription, LimitError, Peer, UsageError, blocking
+from anabranch import Config, DurableSubscription, LimitError, Peer, StoreError, UsageError, blocking
 from anabranch.transport.durable import DurableMessage
 from anabranch.transport.loops import run
 
@@ -142,6 +142,29 @@ def _damage(path: Path) -> None:
     for place in range(4096, len(data), 256):
         data[place] ^= 0xFF
     path.write_bytes(data)
+
+
+def test_a_put_that_finds_no_room_on_the_disk_fails_and_later_ones_succeed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Peer("a", store_dir=tmp_path) as a:
+            inbox = durable(a)
+            publisher = await a.publisher("t/1", guarantee="persistent")
+            await publisher.put(0)
+            store = a._persistence.store  # type: ignore[union-attr]
+            pages = store._file.connection.execute("PRAGMA page_count").fetchone()[0]
+            store._file.connection.execute(
+                f"PRAGMA max_page_count = {pages}"
+            )  # what SQLite takes for a full disk
+            used = store.bytes
+            for _ in range(2):
+                with pytest.raises(StoreError, match="full"):
+                    await asyncio.wait_for(publisher.put(bytes(100_000)), WAIT_S)
+            assert store.bytes == used
+            store._file.connection.execute("PRAGMA max_page_count = 1000000")
+            await asyncio.gather(*(publisher.put(number) for number in range(1, 4)))
+            assert await numbers(inbox, 4) == [0, 1, 2, 3]
+
+    run(scenario())
 
 
 def test_what_needs_a_store_says_so_and_a_store_has_one_user(tmp_path: Path) -> None:

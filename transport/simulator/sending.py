@@ -92,6 +92,13 @@ class Sender:
             self.node.counters.drop(DropReason.NO_LINK, bundle.messages or 1)
             return
         queue = wire.queue
+        if wire.is_plain and not wire.unread:
+            local = self.clock(time)
+            frames = queue.express(bundle, local)
+            if frames is not None:
+                queue.express_sent(bundle, local)
+                self._send(wire, frames, time)
+                return
         taken = queue.put_bundle(bundle)
         if taken and bundle.deadline_us and (displaced := queue.take_displaced()):
             self.node.counters.drop(DropReason.QUEUE_FULL, displaced)
