@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 
 from anabranch.overlay.actions import Action, ForgetConsumer, KeepConsumer, KeepProgress
-from anabranch.overlay.durables import Durables
+from anabranch.overlay.counters import Counters
+from anabranch.overlay.durables import DURABLES_MAX, Durables
+from anabranch.overlay.errors import DropReason
 from anabranch.overlay.identity import Identity
 from anabranch.overlay.matching import Matching
 from anabranch.overlay.outstreams import OutStream, Receiver
@@ -14,32 +16,33 @@ from anabranch.overlay.qos import Unconfirmed
 class Audiences:
     """Keeps the receivers of each stream as interests and durable subscriptions come and go."""
 
-    def __init__(self, identity: Identity, matching: Matching, durables: Durables) -> None:
+    def __init__(
+        self, identity: Identity, matching: Matching, durables: Durables, counters: Counters
+    ) -> None:
         self._identity = identity
         self._matching = matching
         self._durables = durables
-        self._known: dict[tuple[str, str], str] = {}
-        """Durable subscriptions that the store knows of, by (peer, name): their patterns."""
+        self._counters = counters
+        self._known: dict[str, dict[str, str]] = {}
+        """Durable subscriptions that the store knows of: peer, name, pattern."""
         self.keeps = False
         """Whether there is a store: what is heard of durable subscriptions is written down."""
 
     def know(self, consumers: Iterable[tuple[str, str, str]]) -> None:
         """Durable subscriptions that the store knows: (peer, name, pattern)."""
         self.keeps = True
-        self._known.update({(peer, name): pattern for peer, name, pattern in consumers})
+        for peer, name, pattern in consumers:
+            self._known.setdefault(peer, {})[name] = pattern
 
     def heard(self) -> list[Action]:
         """Write down the durable subscriptions that are new, also while nothing is published to them."""
         actions: list[Action] = []
         if self.keeps:
             for (peer, name), entry in self._durables.everyone():
-                known = self._known.get((peer, name))
-                if entry.is_forgotten and known is not None:
-                    del self._known[peer, name]
-                    actions.append(ForgetConsumer(peer, name))
-                elif not entry.is_forgotten and known != entry.pattern:
-                    self._known[peer, name] = entry.pattern
-                    actions.append(KeepConsumer(peer, name, entry.pattern))
+                if entry.is_forgotten:
+                    actions += self._unlearn(peer, name)
+                else:
+                    actions += self._learn(peer, name, entry.pattern)
         return actions
 
     def stamp(self) -> tuple[int, ...]:
@@ -57,7 +60,7 @@ class Audiences:
         plain = [peer for peer in self._matching.peers(stream.topic) if self._wants_plainly(peer, stream)]
         wanted = {(peer, "") for peer in plain}
         if stream.key.durable:
-            for (peer, name), pattern in self._known.items():
+            for peer, name, pattern in self._all_known():
                 if (peer, name) not in stream.receivers and matches(pattern, stream.topic):
                     away = stream.receivers[peer, name] = Receiver(peer, name, stream.next_sequence, now)
                     away.is_active = False
@@ -65,10 +68,10 @@ class Audiences:
                         KeepProgress(stream.key, [(peer, name, stream.next_sequence)], stream.told_floor)
                     )
             for (peer, name), entry in self._all_durables(stream.topic).items():
+                actions += self._learn(peer, name, entry[0])
+                if name not in self._known.get(peer, ()):
+                    continue
                 wanted.add((peer, name))
-                if self._known.get((peer, name)) != entry[0]:
-                    self._known[peer, name] = entry[0]
-                    actions.append(KeepConsumer(peer, name, entry[0]))
                 receiver = stream.receivers.get((peer, name))
                 if receiver is None:
                     receiver = stream.receivers[peer, name] = Receiver(peer, name, stream.next_sequence, now)
@@ -128,6 +131,29 @@ class Audiences:
             if (entry is not None and entry.is_forgotten) or (own is not None and own.is_forgotten):
                 stream.fail(receiver, stream.next_sequence, Unconfirmed.LEFT)
                 del stream.receivers[peer, name]
-                if self._known.pop((peer, name), None) is not None:
-                    actions.append(ForgetConsumer(peer, name))
+                actions += self._unlearn(peer, name)
         return actions
+
+    def _all_known(self) -> list[tuple[str, str, str]]:
+        return [
+            (peer, name, pattern) for peer, named in self._known.items() for name, pattern in named.items()
+        ]
+
+    def _learn(self, peer: str, name: str, pattern: str) -> list[Action]:
+        """Keep messages for a durable subscription from now on, unless its peer left too many behind."""
+        known = self._known.setdefault(peer, {})
+        if known.get(name) == pattern:
+            return []
+        if name not in known and len(known) >= DURABLES_MAX:
+            self._counters.drop(DropReason.TABLE_FULL)
+            return []
+        known[name] = pattern
+        return [KeepConsumer(peer, name, pattern)]
+
+    def _unlearn(self, peer: str, name: str) -> list[Action]:
+        known = self._known.get(peer, {})
+        if known.pop(name, None) is None:
+            return []
+        if not known:
+            del self._known[peer]
+        return [ForgetConsumer(peer, name)]

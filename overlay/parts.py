@@ -98,7 +98,7 @@ class Parts:
         )
         common = (counters, self.timers)
         self.taking = Taking(identity, config, self.matching, durables, posting, *common)
-        self.audiences = audiences = Audiences(identity, self.matching, durables)
+        self.audiences = audiences = Audiences(identity, self.matching, durables, counters)
         consigning = Consigning(identity, config, posting, self.taking, *common)
         self.assuring = Assuring(identity, config, audiences, consigning, *common)
         shared = (identity, config, links, self.matching, routes, self.congestion, counters)

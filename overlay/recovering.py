@@ -20,6 +20,9 @@ from anabranch.overlay.qos import LinkState, Role, Variant
 from anabranch.overlay.routes import Routes
 from anabranch.overlay.trees import encode_tree, join_paths, receivers_in
 
+PATHS_MAX = 64
+"""Sets of peers to avoid for which the shortest paths are remembered."""
+
 Branches = tuple[tuple[str, bytes], ...]
 
 
@@ -173,6 +176,8 @@ class Recovery:
         """Shortest paths that pass none of these peers."""
         paths = self._paths.get(avoided)
         if paths is None:
+            if len(self._paths) >= PATHS_MAX:
+                del self._paths[next(iter(self._paths))]
             may_relay = self._topology.may_relay
             paths = self._paths[avoided] = shortest_paths(
                 self._graph, self._identity.peer, lambda name: name not in avoided and may_relay(name)
