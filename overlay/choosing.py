@@ -4,6 +4,7 @@ from itertools import combinations, pairwise
 
 import msgspec
 
+from anabranch.overlay.alternatives import Alternatives
 from anabranch.overlay.config import Config
 from anabranch.overlay.disjoint import (
     JOINT_PATHS_MAX,
@@ -13,9 +14,8 @@ from anabranch.overlay.disjoint import (
     paths_for_availability,
 )
 from anabranch.overlay.estimators import loss_level
-from anabranch.overlay.fanning import around_source, around_target
-from anabranch.overlay.paths import Graph, Hop, Path, path_cost, shortest_paths
-from anabranch.overlay.profiles import Beliefs, without
+from anabranch.overlay.paths import Graph, Hop, Path, link_of, path_cost
+from anabranch.overlay.profiles import Beliefs
 from anabranch.overlay.qos import BEST_EFFORT, Demand, Variant
 from anabranch.overlay.topology import Topology
 
@@ -55,6 +55,7 @@ class Choosing:
         self._threshold = config.switch_threshold
         self._paths_max = config.paths_max
         self._topology = topology
+        self._ways: tuple[Graph, Alternatives] | None = None
         self.beliefs = Beliefs()
         """What a profile says about links."""
         self.quiet: frozenset[str] = frozenset()
@@ -159,13 +160,12 @@ class Choosing:
         self, paths: tuple[Path, ...], demand: Demand, at_source: bool, at_target: bool
     ) -> tuple[Path, ...]:
         """These paths, and those over further links of the ends that are beset: sound ones first."""
-        graph, may_relay = self._topology.graph(), self._topology.may_relay
-        source, target = paths[0][0], paths[0][-1]
+        graph, alternatives, target = self._topology.graph(), self._alternatives(), paths[0][-1]
         more: list[Path] = []
         if at_source:
-            more += around_source(graph, source, target, may_relay)
+            more += alternatives.around_source(target)
         if at_target:
-            more += around_target(graph, source, target, may_relay)
+            more += alternatives.around_target(target)
         limit = demand.deadline_s or float("inf")
         timely = [path for path in more if (path_cost(graph, path) or 0.0) <= limit]
         more = sorted(timely or more, key=lambda path: self._is_in_trouble(path, BEST_EFFORT, False))
@@ -193,16 +193,20 @@ class Choosing:
 
         One that may fail of the same cause, by a profile, comes after all others.
         """
-        graph, may_relay = self._topology.graph(), self._topology.may_relay
-        inner = path[1:-1]
-        used = {hop for here, there in pairwise(path) for hop in ((here, there), (there, here))}
+        used = frozenset(link_of(*hop) for hop in pairwise(path))
         mates = self.beliefs.mates(path)
         for links in (used | mates, used) if mates else (used,):
-            for peers in (inner, ()):
-                found = shortest_paths(without(graph, links, peers), path[0], may_relay).get(path[-1], ())
-                if found:
+            for peers in (path[1:-1], ()):
+                if found := self._alternatives().clear_of(path[-1], links, peers):
                     return found
         return ()
+
+    def _alternatives(self) -> Alternatives:
+        """The other ways in the graph as it is now."""
+        graph = self._topology.graph()
+        if self._ways is None or self._ways[0] is not graph:
+            self._ways = graph, Alternatives(graph, self._me, self._topology.may_relay)
+        return self._ways[1]
 
     def _pair(
         self, destination: str, demand: Demand, current: Choice | None, first: Path, cause: str
@@ -264,11 +268,9 @@ class Choosing:
         """The shortest paths that don't share the fate of this one, and that are in no group at all."""
         found: list[Path] = []
         if self.beliefs.risks:
-            graph, may_relay = self._topology.graph(), self._topology.may_relay
             for links in (self.beliefs.mates(path), self.beliefs.suspects()):
                 for peers in (path[1:-1], ()):
-                    rest = without(graph, links, peers)
-                    way = shortest_paths(rest, path[0], may_relay).get(path[-1], ())
+                    way = self._alternatives().clear_of(path[-1], links, peers)
                     if way and way != path and way not in found:
                         found.append(way)
         return found

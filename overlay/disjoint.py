@@ -10,15 +10,13 @@ from itertools import islice, pairwise, starmap
 
 import msgspec
 
-from anabranch.overlay.paths import Graph, Hop, Path, shortest_paths
+from anabranch.overlay.paths import HOP_STEPS, Graph, Hop, Path, link_of, shortest_paths, weight_of
 
 JOINT_PATHS_MAX = 8
 """The effort for a joint availability doubles with each path."""
 CANDIDATES_MAX = 8
 """Shortest paths that `paths_for_availability` looks at."""
 
-_HOP_STEPS = 1 << 16
-"""Weights of links are nanoseconds times this, plus one: cost first, then hops, in one exact number."""
 _LEAST_GAIN = 1e-12
 
 Risks = dict[Hop, tuple[tuple[Hop, float], ...]]
@@ -63,13 +61,13 @@ def joint_availability(
     links: dict[Hop, float] = {}
     for path in paths:
         for here, there in pairwise(path):
-            link = _link(here, there)
+            link = link_of(here, there)
             links[link] = min(availability(here, there), links.get(link, 1.0))
             links.update(risks.get(link, ()))
     links_of = [
         frozenset(
             each
-            for link in starmap(_link, pairwise(path))
+            for link in starmap(link_of, pairwise(path))
             for each in (link, *map(_name, risks.get(link, ())))
         )
         for path in paths
@@ -110,7 +108,7 @@ def paths_for_availability(
     guide = _guide(graph, source, target, may_relay)
     if guide is None or paths_max < 1:
         return [], 0.0
-    most = None if cost_max is None else _nanoseconds(cost_max) * _HOP_STEPS + _HOP_STEPS - 1
+    most = None if cost_max is None else _nanoseconds(cost_max) * HOP_STEPS + HOP_STEPS - 1
     walks = _ascending(graph, source, may_relay, guide, most)
     candidates = list(islice(walks, 1))
     joint = joint_availability(candidates, availability, risks)
@@ -208,7 +206,7 @@ def _guide(graph: Graph, source: str, target: str, may_relay: _Relays) -> _Guide
             continue
         for here, there in back.get(peer, ()):
             if here not in left:
-                heapq.heappush(heap, (weight + _weight(graph[here][there]), here))
+                heapq.heappush(heap, (weight + weight_of(graph[here][there]), here))
     return None
 
 
@@ -235,7 +233,7 @@ def _ascending(
             if at >= deviated_at:
                 taken.setdefault(path[: at + 1], set()).add(there)
                 deviate(path[: at + 1], weight, at)
-            weight += _weight(graph[here][there])
+            weight += weight_of(graph[here][there])
 
 
 def _cheapest(
@@ -275,7 +273,7 @@ def _cheapest(
         for neighbour, cost in graph.get(peer, {}).items():
             if neighbour in parents or neighbour in closed or (peer == first and neighbour in taken):
                 continue
-            further = weight + _weight(cost)
+            further = weight + weight_of(cost)
             heapq.heappush(heap, (further + left.get(neighbour, whole), further, neighbour, peer))
     return None
 
@@ -337,7 +335,7 @@ def _augmenting(
                 continue
             there = (neighbour, neighbour not in split)
             if there not in parents:
-                further = weight + _weight(cost) + left.get(neighbour, whole) - here_left
+                further = weight + weight_of(cost) + left.get(neighbour, whole) - here_left
                 heapq.heappush(heap, (further, steps + 1, there, place))
     return None
 
@@ -375,10 +373,6 @@ def _untangled(graph: Graph, first: Path, hops: list[Hop]) -> tuple[Path, Path]:
     return cheaper, tuple(other)
 
 
-def _link(here: str, there: str) -> Hop:
-    return (here, there) if here < there else (there, here)
-
-
 def _name(risk: tuple[Hop, float]) -> Hop:
     return risk[0]
 
@@ -387,9 +381,5 @@ def _nanoseconds(cost: float) -> int:
     return int(cost * 1e9 + 0.5) if cost > 0 else 0
 
 
-def _weight(cost: float) -> int:
-    return (int(cost * 1e9 + 0.5) if cost > 0 else 0) * _HOP_STEPS + 1
-
-
 def _weight_of(graph: Graph, path: Path) -> int:
-    return sum(_weight(graph[here][there]) for here, there in pairwise(path))
+    return sum(weight_of(graph[here][there]) for here, there in pairwise(path))

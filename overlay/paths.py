@@ -14,6 +14,9 @@ Path = tuple[str, ...]
 Hop = tuple[str, str]
 """(from, to): one direction of a link; twice the same peer for the applications on it."""
 
+HOP_STEPS = 1 << 16
+"""Weights of links are nanoseconds times this, plus one: cost first, then hops, in one exact number."""
+
 
 def shortest_paths(graph: Graph, source: str, may_relay: Callable[[str], bool]) -> dict[str, Path]:
     """The cheapest path from the source to every peer it reaches, both ends included.
@@ -58,3 +61,13 @@ def hops_of(paths: Iterable[Path]) -> frozenset[Hop]:
         hops.update(pairwise(path))
         hops.add((path[-1], path[-1]))
     return frozenset(hops)
+
+
+def link_of(here: str, there: str) -> Hop:
+    """A link whatever the direction: its ends in the order of their names."""
+    return (here, there) if here < there else (there, here)
+
+
+def weight_of(cost: float) -> int:
+    """The exact weight of a link that costs so many seconds."""
+    return (int(cost * 1e9 + 0.5) if cost > 0 else 0) * HOP_STEPS + 1

@@ -3,7 +3,6 @@
 Made by the analysis of logs, loaded by peers. Decides nothing; `choosing` counts with it.
 """
 
-from collections.abc import Iterable
 from itertools import pairwise
 from math import isfinite
 
@@ -12,7 +11,7 @@ import msgspec
 from anabranch.overlay.disjoint import Risks
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.identifiers import is_peer_name
-from anabranch.overlay.paths import Graph, Hop, Path
+from anabranch.overlay.paths import Hop, Path, link_of
 from anabranch.security.signing import Signer
 
 PROFILE_LINKS_MAX = 1_000_000
@@ -87,49 +86,31 @@ class Beliefs:
             return
         shared: dict[Hop, float] = {}
         for number, group in enumerate(profile.groups):
-            links = frozenset(_ordered(ends) for ends in group.links)
+            links = frozenset(link_of(*ends) for ends in group.links)
             self._groups.append(links)
             for link in sorted(links):
                 self.risks[link] = (*self.risks.get(link, ()), (("", f"group {number}"), group.availability))
                 shared[link] = shared.get(link, 1.0) * group.availability
         for link_share in profile.links:
-            link = _ordered(link_share.between)
+            link = link_of(*link_share.between)
             common = shared.get(link, 1.0)
             self._alone[link] = min(1.0, link_share.availability / common) if common else 1.0
 
     def alone(self, here: str, there: str) -> float | None:
         """For which share of the time a link works as far as nothing that it shares is to blame."""
-        return self._alone.get(_ordered((here, there)))
+        return self._alone.get(link_of(here, there))
 
     def mates(self, path: Path) -> frozenset[Hop]:
         """Every link (names in order) that shares its fate with one of this path."""
         if not self._groups:
             return frozenset()
-        links = {_ordered(hop) for hop in pairwise(path)}
+        links = {link_of(*hop) for hop in pairwise(path)}
         return frozenset(link for group in self._groups if group & links for link in group)
 
     def share_fate(self, one: Path, other: Path) -> bool:
         """Whether two paths may fail of one cause."""
-        return not self.mates(one).isdisjoint(_ordered(hop) for hop in pairwise(other))
+        return not self.mates(one).isdisjoint(link_of(*hop) for hop in pairwise(other))
 
     def suspects(self) -> frozenset[Hop]:
         """Every link (names in order) of any group."""
         return frozenset(link for group in self._groups for link in group)
-
-
-def without(graph: Graph, links: Iterable[Hop], peers: Iterable[str] = ()) -> Graph:
-    """A graph that lacks these links, named in order, both ways, and these peers."""
-    gone, spared = frozenset(links), frozenset(peers)
-    return {
-        peer: {
-            neighbour: cost
-            for neighbour, cost in edges.items()
-            if neighbour not in spared and _ordered((peer, neighbour)) not in gone
-        }
-        for peer, edges in graph.items()
-        if peer not in spared
-    }
-
-
-def _ordered(hop: Hop) -> Hop:
-    return hop if hop[0] < hop[1] else (hop[1], hop[0])

@@ -41,10 +41,20 @@ def test_every_change_reaches_the_route_and_the_mesh_ends_as_it_began() -> None:
             assert mesh.timed(change) > 0
             after = mesh._routes.route(mesh.destinations)
             moved += after.generation != before.generation
-            assert change == "delay" or mesh._topology.version == version + 2
+            assert change == "delay" or mesh._topology.version == version + 2 * (change in ("down", "up"))
             assert after.reached == len(mesh.destinations) == 20
     assert moved > 20, "a link of the route that is gone makes another route"
     assert {peer: set(entries) for peer, entries in mesh._announced.items()} == links
+
+
+def test_a_quiet_neighbour_gives_copies_to_what_goes_over_it() -> None:
+    mesh = Mesh(30, 4, Random(3))
+    searches = mesh._routes.searches
+    mesh._routes.take_changes()
+    mesh.timed("quiet")
+    causes = [(change.cause, len(change.copies)) for change in mesh._routes.take_changes()]
+    assert mesh._routes.searches == searches + 2
+    assert causes.count(("trouble", 1)) == causes.count(("healthy", 0)) > 0
 
 
 def test_a_mesh_that_falls_apart_is_an_error_and_no_figure() -> None:

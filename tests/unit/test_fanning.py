@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.overlay.alternatives import Alternatives
 from anabranch.overlay.config import Config
-from anabranch.overlay.fanning import around_source, around_target
 from anabranch.overlay.headers import LinkEntry
 from anabranch.overlay.paths import path_cost
 from anabranch.overlay.qos import Demand
@@ -36,9 +36,10 @@ def cheapest(graph: dict[str, dict[str, float]], over: tuple[str, str]) -> float
 
 @given(GRAPHS)
 def test_each_link_of_an_end_gets_its_shortest_simple_path(graph: dict[str, dict[str, float]]) -> None:
+    alternatives = Alternatives(graph, "a", lambda _: True)
     for found, ends in (
-        (around_source(graph, "a", "f", lambda _: True), [("a", n) for n in "bcdef"]),
-        (around_target(graph, "a", "f", lambda _: True), [(n, "f") for n in "abcde"]),
+        (alternatives.around_source("f"), [("a", n) for n in "bcdef"]),
+        (alternatives.around_target("f"), [(n, "f") for n in "abcde"]),
     ):
         costs = [path_cost(graph, path) for path in found]
         assert all(len(set(path)) == len(path) for path in found)

@@ -20,7 +20,7 @@ from anabranch.tools.bench.scenarios import Row
 PEERS_MAX = 5000
 LINKS_MAX = 64
 DESTINATIONS = 20
-CHANGES = ("delay", "down", "up")
+CHANGES = ("delay", "down", "up", "quiet")
 DELAY_LEAST_US, DELAY_MOST_US = 1_000, 100_000
 LEAST_SAMPLES = 20
 """Measured of each change, however little time was given."""
@@ -51,7 +51,7 @@ def parse_links(links: int) -> int:
 
 
 def routing(peers: int, links: int, seconds: float, seed: int = 1) -> list[Row]:
-    """One row for each kind of change; the three take turns for so many seconds in all."""
+    """One row for each kind of change; they take turns for so many seconds in all."""
     mesh = Mesh(peers, links, random.Random(seed))  # noqa: S311 - must be repeatable
     samples: dict[str, list[int]] = {change: [] for change in CHANGES}
     ends_at = time.perf_counter() + seconds
@@ -98,7 +98,8 @@ class Mesh:
         """Nanoseconds from a record with this change to the route that follows it.
 
         The link is one of the route. It goes down with the first end's record, and is up again, the same one,
-        with the second end's; the other end's record of each is not timed.
+        with the second end's; the other end's record of each is not timed. When a neighbour on the route
+        falls quiet, what goes over it gets copies on paths beside it; nobody tells of that.
         """
         if change == "up":
             assert self._down is not None, "a link goes down before it comes up"
@@ -108,6 +109,8 @@ class Mesh:
             self._apply(other)
             self._announced[one][other] = to_other
             return self._apply(one)
+        if change == "quiet":
+            return self._fall_quiet()
         one, other = self._link_in_use()
         if change == "delay":
             self._set(one, other)
@@ -116,6 +119,16 @@ class Mesh:
         taken_ns = self._apply(one)
         self._apply(other)
         return taken_ns
+
+    def _fall_quiet(self) -> int:
+        neighbour = self._routes.path(self._rng.choice(self.destinations))[1]
+        begun_ns = time.perf_counter_ns()
+        self._routes.set_quiet(frozenset((neighbour,)))
+        self._route()
+        took_ns = time.perf_counter_ns() - begun_ns
+        self._routes.set_quiet(frozenset())
+        self._route()
+        return took_ns
 
     def _apply(self, peer: str) -> int:
         entries = list(self._announced[peer].values())
