@@ -1,4 +1,4 @@
-"""Random meshes in which one link after another fails or gets slow: losses are counted, paths don't flap.
+"""Random meshes in which links fail or get slow and relays crash: losses are counted, paths don't flap.
 
 A failure prints its seed; `run_seed(17)` repeats it. SIMULATION_SEEDS=1000 runs so many.
 """
@@ -75,20 +75,28 @@ def run_seed(seed: int) -> None:
     for number in range(CAUSES):
         link = rng.choice(mesh.links) if number else mesh.path[:2]
         is_dead = rng.random() < 0.5
+        relay = rng.choice(mesh.path[1:-1]) if len(mesh.path) > 2 and rng.random() < 0.5 else ""
         whole = sim.network.get(*link)
         best = mesh.path
-        where = f"seed {seed}, cause {number}, {link} {'fails' if is_dead else 'gets slow'}"
-        if is_dead:
+        what = f"{relay} crashes" if relay else f"{link} {'fails' if is_dead else 'gets slow'}"
+        where = f"seed {seed}, cause {number}, {what}"
+        if relay:
+            sim.crash(relay, reset=is_dead)
+        elif is_dead:
             sim.change(*link, blackhole=True)
         else:
             sim.change(*link, delay_s=0.1)
         sim.run_for(LASTS_S)
         moved = mesh.changes()
         assert len(moved) <= 1, f"{where}: one cause, one switch: {[(r.path, r.cause) for r in moved]}"
-        sim.change(*link, blackhole=False, delay_s=whole.delay_s)
+        if relay:
+            sim.restart(relay)
+        else:
+            sim.change(*link, blackhole=False, delay_s=whole.delay_s)
         sim.run_for(BACK_S)
         back = mesh.changes()
-        assert len(back) <= 1, f"{where}: back at once: {[(r.path, r.cause) for r in back]}"
+        links_back = sum(relay in each for each in mesh.links) if relay else 1
+        assert len(back) <= links_back, f"{where}: back at once: {[(r.path, r.cause) for r in back]}"
         graph = sim.peer(mesh.source).node.routes.topology.graph()
         assert link[1] in graph[link[0]], f"{where}: known again within {BACK_S} s"
         worth_telling_s = 0.0035 * len(best)
