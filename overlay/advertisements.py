@@ -10,7 +10,6 @@ ID_CHARS = 65
 """UUID and hash of the terms, in hexadecimal."""
 UNKNOWN = ""
 """The id of a topic that is marked, but by no id: nobody may use it."""
-MARK = RESTRICTED_MARK.encode()
 _AT = len(RESTRICTED_MARK)
 
 
