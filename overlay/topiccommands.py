@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from anabranch.overlay.actions import Action
 from anabranch.overlay.duties import Duties
+from anabranch.overlay.headers import RecordKind
 from anabranch.overlay.parts import Parts
 
 
@@ -52,6 +53,11 @@ class TopicCommands:
         if service in self._parts.telling.services:
             found.add(self._parts.identity.peer)
         return tuple(sorted(found & reachable))
+
+    def epoch_of(self, peer: str) -> int:
+        """Which start of a peer we know of; 0 when none."""
+        record = self._parts.spreading.book.get(peer, RecordKind.ROLES)
+        return record.epoch if record is not None else 0
 
     def show_rights(self, now: float) -> None:
         """The table of rights was told of a grant or a revocation: tell the mesh, act on it."""

@@ -252,12 +252,19 @@ def topic_id(body: Body) -> str:
     return f"{body.uuid.hex()}-{digest(terms)[:16].hex()}"
 
 
+def uuid_text(raw: bytes) -> str:
+    """A UUID for people; TrustError unless it is one."""
+    if len(raw) != 16:
+        raise TrustError("malformed", "an advertisement that contradicts itself")
+    return str(uuid.UUID(bytes=raw))
+
+
 def readable(advertisement: Advertisement) -> dict[str, Any]:
     """For people and for JSON."""
     body, terms = advertisement.body, advertisement.body.terms
     told: dict[str, Any] = {
         "id": advertisement.id,
-        "uuid": str(uuid.UUID(bytes=body.uuid)),
+        "uuid": uuid_text(body.uuid),
         "synopsis": body.synopsis,
         "synopsis_type": terms.synopsis_type,
         "creator": terms.creator,

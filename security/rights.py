@@ -81,6 +81,17 @@ class RightsTable:
         right = self._rights.get(self._me, {}).get(topic)
         return None if right is None or self._is_revoked(right) else right
 
+    def holders(self, topic: str) -> list[str]:
+        """Who holds rights to a topic now, its creator left out; sorted."""
+        now = self._clock()
+        return sorted(
+            holder
+            for holder, held in self._rights.items()
+            if (right := held.get(topic)) is not None
+            and right.not_after >= now
+            and not self._is_revoked(right)
+        )
+
     def key_floor_us(self, topic: str) -> int:
         """A key of the topic has to be made after this: somebody was revoked then."""
         return int(max((at for at, _ in self._revoked.get(topic, {}).values()), default=0.0) * 1e6)

@@ -56,6 +56,10 @@ class Witnesses:
         self._sound.add(key)
         return made_at
 
+    def knows(self, signature: bytes) -> bool:
+        """Whether the certificate of a signature is at hand."""
+        return named_certificate(signature) in self._holders
+
     def holder(self, signature: bytes) -> Holder:
         """Who made a signature; TrustError when the certificate is not known."""
         fingerprint = named_certificate(signature)

@@ -19,6 +19,7 @@ from anabranch.overlay.errors import UsageError
 from anabranch.overlay.identifiers import PeerId
 
 if TYPE_CHECKING:
+    from anabranch.security.certificates import Holder
     from anabranch.security.files import IdentityFiles
     from anabranch.transport.shell import Shell
 
@@ -38,6 +39,8 @@ class MeshIdentity:
     def __init__(self, place: Path, config: Config) -> None:
         from anabranch.security.credentials import CertificateSigner, CertificateVerifier
         from anabranch.security.errors import TrustError
+        from anabranch.security.rights import RightsTable
+        from anabranch.security.witnesses import Witnesses
 
         self.place = place
         self.counters = Counters()
@@ -62,9 +65,22 @@ class MeshIdentity:
             time.time,
             record_age_max_s=config.record_lifetime_s,
             peers_max=config.records_max,
-            on_refusal=self._refused,
+            on_refusal=self.refused,
         )
         self.verifier.learn(self.name, self.signer.credential)
+        witnesses = Witnesses(lambda: self.verifier.trust, self.domain)
+        witnesses.meet(self.signer.credential)
+        self.rights = RightsTable(str(self.name), witnesses, time.time, self.refused)
+        """Who may use restricted topics."""
+
+    def roles(self) -> frozenset[str]:
+        """What the certificate is for."""
+        return self._files.holder.roles
+
+    @property
+    def holder(self) -> "Holder":
+        """Whom the certificate names."""
+        return self._files.holder
 
     def watch(self, shell: "Shell") -> None:
         """Take what changes on disk while the peer runs, now and then."""
@@ -135,7 +151,8 @@ class MeshIdentity:
 
         return newest_change(self.place)
 
-    def _refused(self, who: str, why: str) -> None:
+    def refused(self, who: str, why: str) -> None:
+        """Count what was not believed, and log the first of each minute."""
         self.counters.add("refused_credentials")
         now = time.monotonic()
         if now - self._refusals_since > 60:

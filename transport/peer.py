@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -35,14 +35,18 @@ from anabranch.transport.publisher import Publisher
 from anabranch.transport.requesting import Requesting
 from anabranch.transport.shell import Shell
 from anabranch.transport.subscription import QUEUE_MAX, Callback, Subscription
+from anabranch.transport.topics.api import Topical, open_office, tdn_role
 from anabranch.transport.watched import OnMissed, make_subscription
+
+if TYPE_CHECKING:
+    from anabranch.transport.topics.policy import Tdn
 
 CLOSE_DEADLINE_S = 2.0
 TOPIC_PUBLISHERS_MAX = 256
 """Publishers that `Peer.put` keeps open for topics it was used with."""
 
 
-class Peer(Requesting, Awaiting):
+class Peer(Requesting, Topical, Awaiting):
     """One peer of a mesh.
 
         async with Peer("tower-7", listen="tcp://127.0.0.1:7400", identity="tower-7") as peer:
@@ -58,6 +62,7 @@ class Peer(Requesting, Awaiting):
     or by ANABRANCH_IDENTITY or ANABRANCH_OPEN=1.
     `log_dir`: where to write probe, link, route and delivery records; None writes none.
     `store_dir`: where to keep what persistent publishers put and how far durable subscriptions are.
+    `tdn`: make it a topic discovery node that keeps topics in this directory; see `Tdn` for its policy.
     `profile`: what was learned about links, as `anabranch analyze` writes it; see `load_profile`.
     """
 
@@ -76,6 +81,7 @@ class Peer(Requesting, Awaiting):
         profile: str | Path | Profile | None = None,
         identity: str | Path | None = None,
         open: bool = False,  # noqa: A002 - the word that people say; open() is not used here
+        tdn: "str | Path | Tdn | None" = None,
     ) -> None:
         self.name = PeerId.parse(name)
         self.config = config or Config()
@@ -96,6 +102,7 @@ class Peer(Requesting, Awaiting):
         self._profile = load_profile(profile) if isinstance(profile, str | Path) else profile
         self._log_dir = Path(log_dir) if log_dir is not None else None
         self._store_dir = Path(store_dir) if store_dir is not None else None
+        self._tdn = tdn_role(self.name, tdn, self.identity)
         self._persistence: Persistence | None = None
         if self.config.role is Role.CLIENT and (self._listen or not (self._join or beacon)):
             raise UsageError(f"client {name!r}: a light client takes join= addresses and does not listen")
@@ -132,6 +139,7 @@ class Peer(Requesting, Awaiting):
             addresses=(),
             signer=self.identity.signer if self.identity else None,
             verifier=self.identity.verifier if self.identity else None,
+            rights=self.identity.rights if self.identity else None,
         )
         if self._profile is not None:
             node.use_profile(self._profile)
@@ -154,6 +162,7 @@ class Peer(Requesting, Awaiting):
             shell.start()
             if self.identity is not None:
                 self.identity.watch(shell)
+                self._office = open_office(self, shell, self.identity, self._tdn, self._store_dir)
             if self._persistence is not None:
                 self._persistence.start(shell)
             if self._beacon_group:
@@ -177,6 +186,8 @@ class Peer(Requesting, Awaiting):
             self.identity.unwatch()
         if self._beacon is not None:
             await self._beacon.close()
+        if self._office is not None:
+            await self._office.close()
         await shell.close(CLOSE_DEADLINE_S)
         if self._persistence is not None:
             await self._persistence.close()

@@ -1,0 +1,1 @@
+"""Topics on sockets: their discovery nodes, their creators, and those who look for them."""
