@@ -136,6 +136,7 @@ class Persistence:
         intake = run.intake
         if until <= intake.confirmed:
             return
+        self._shell.gate.check()
         await self.store.accept(intake.consumer, run.origin, intake.stream, until)
         if not self._shell.gate.shut:
             self._node.accepted(run, until, time.monotonic())

@@ -283,7 +283,9 @@ class Store:
 
     async def close(self) -> None:
         """Write what was asked for, then let go of the file."""
+        self._broken = f"store {str(self._file.path)!r}: it is closed"
         self._jobs.put(None)
+        self._freed.set()
         await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
 
     # Inside

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from anabranch import Config, DurableSubscription, LimitError, Peer, StoreError, UsageError, blocking
+from anabranch import (
+    ClosedError,
+    Config,
+    DurableSubscription,
+    LimitError,
+    Peer,
+    StoreError,
+    UsageError,
+    blocking,
+)
 from anabranch.transport.durable import DurableMessage
 from anabranch.transport.loops import run
 
@@ -163,6 +172,27 @@ def test_a_put_that_finds_no_room_on_the_disk_fails_and_later_ones_succeed(tmp_p
             store._file.connection.execute("PRAGMA max_page_count = 1000000")
             await asyncio.gather(*(publisher.put(number) for number in range(1, 4)))
             assert await numbers(inbox, 4) == [0, 1, 2, 3]
+
+    run(scenario())
+
+
+def test_what_waits_for_the_store_ends_when_the_peer_is_closed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        peer = Peer("a", store_dir=tmp_path, config=Config.local(store_max_bytes=3000))
+        await peer.open()
+        inbox = durable(peer)
+        publisher = await peer.publisher("t/1", guarantee="persistent")
+        await publisher.put(bytes(1000))
+        message = await inbox.receive(timeout=WAIT_S)
+        assert isinstance(message, DurableMessage)
+        waiting = asyncio.create_task(_fill(publisher))
+        await until(lambda: not publisher._store.has_room(1000), "the store is full")  # type: ignore[attr-defined]
+        await peer.close()
+        for ends in (waiting, inbox.receive(), message.accept(), publisher.put(b"x")):
+            with pytest.raises(ClosedError):
+                await asyncio.wait_for(ends, WAIT_S)
+        async with asyncio.timeout(WAIT_S):
+            assert [each async for each in inbox] == []
 
     run(scenario())
 
