@@ -170,6 +170,8 @@ class Replies:
     def arrived_aside(self, frame: bytes, now: float) -> list[Action]:
         """Replies that came past the mesh."""
         self._now = now
+        self._counters["reply_bundles"] += 1
+        self._counters["reply_bytes"] += len(frame)
         actions: list[Action] = []
         try:
             for item in decode_items(frame):
@@ -199,6 +201,11 @@ class Replies:
         if len(body) != 1:
             raise PeerError(DropReason.MALFORMED, "replies in several frames")
         actions: list[Action] = []
+        if is_receiver and flags & Flag.REPLY:
+            self._counters["reply_bundles"] += 1
+            self._counters["reply_bytes"] += len(body[0])
+        elif flags & Flag.REQUEST:
+            self._counters["request_bytes"] += len(body[0])
         for item in decode_items(body[0]):
             if isinstance(item, Request) and flags & Flag.REQUEST:
                 actions += self._request(link, plan, is_receiver, branches, item, flags, started_at, now)

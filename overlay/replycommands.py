@@ -72,6 +72,11 @@ class ReplyCommands:
         """A `direct` or `datagram` reply, or one to the topic of ours, has come."""
         self._actions += self._replies.arrived_aside(frame, now)
 
+    @property
+    def reply_state_bytes(self) -> int:
+        """What this peer holds now for requests of others, as `harvest_max_bytes` counts it."""
+        return self._replies.tending.bytes
+
     def register_merge(
         self,
         name: str,

@@ -357,4 +357,4 @@ def test_orders_reach_the_child(scripted: Any) -> None:
 
 
 def test_every_system_has_a_module() -> None:
-    assert set(child_module.MODULES) == {systems.PRODUCT.name, *systems.RIVALS}
+    assert set(child_module.MODULES) == {systems.PRODUCT.name, *systems.RIVALS, "replies"}

@@ -13,6 +13,7 @@ MODULES = {
     "raw_blocking": "anabranch.tools.bench.raw",
     "zenoh": "anabranch.tools.bench.zenoh_binding",
     "nats": "anabranch.tools.bench.nats_client",
+    "replies": "anabranch.tools.bench.replies.peers",
 }
 
 

@@ -1,24 +1,19 @@
 """`anabranch bench …`: measures the product next to others, all on this machine in one run."""
 
-import json
-import os
-import platform
-import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from anabranch.tools.bench import scenarios
 from anabranch.tools.bench.analytics import analytics as measure_analytics
 from anabranch.tools.bench.analytics import growth, parse_rows
-from anabranch.tools.bench.jobs import BenchError
 from anabranch.tools.bench.matching import NAMES_MAX, parse_entries
 from anabranch.tools.bench.matching import filters as measure_filters
 from anabranch.tools.bench.matching import sites as measure_sites
+from anabranch.tools.bench.printing import guarded, print_results, progress
+from anabranch.tools.bench.replies.command import replies
 from anabranch.tools.bench.routing import parse_links, parse_peers
 from anabranch.tools.bench.routing import routing as measure_routing
 from anabranch.tools.bench.scenarios import Options, Row
@@ -52,20 +47,6 @@ Warmup = Annotated[float, typer.Option("--warmup", help="Seconds before each mea
 Runs = Annotated[int, typer.Option("--runs", help="Repeat everything this often and give medians.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 
-T = TypeVar("T")
-
-_HEADINGS = {
-    "messages_per_second": "messages/s",
-    "sender_cpu_us_per_message": "sender CPU us",
-    "cpu_us_per_message_per_link": "CPU us/link",
-    "per_link_cost": "per link",
-}
-_UNSHOWN = ("sent", "received", "variant")
-"""Told in the JSON form; the table has the losses."""
-_TEXTS = ("system", "to", "mode", "role", "change")
-
-_progress = Console(stderr=True, highlight=False)
-
 
 @bench_app.command()
 def throughput(
@@ -91,7 +72,7 @@ def throughput(
     values = ("messages_per_second", "sender_cpu_us_per_message")
     rows = _best_variants(_repeat(runs, measure), values, highest=True)
     found = ratios(rows, "messages_per_second", by="system", of=PRODUCT.name, same=("size",))
-    _print("throughput", rows, found, skipped, as_json)
+    print_results("throughput", rows, found, skipped, as_json)
 
 
 @bench_app.command()
@@ -117,7 +98,7 @@ def rtt(
 
     rows = _best_variants(_repeat(runs, measure), ("p50_us", "p99_us"), highest=False)
     found = ratios(rows, "p50_us", by="system", of=PRODUCT.name, same=("size",), also=("p50_us", "p99_us"))
-    _print("rtt", rows, found, skipped, as_json)
+    print_results("rtt", rows, found, skipped, as_json)
 
 
 @bench_app.command()
@@ -140,7 +121,7 @@ def relay(
 
     rows = median_rows(_repeat(runs, measure), ("system", "mode", "size"), ("messages_per_second",))
     found = ratios(rows, "messages_per_second", by="mode", of="relay", same=("size",))
-    _print("relay", rows, found, [], as_json)
+    print_results("relay", rows, found, [], as_json)
 
 
 @bench_app.command()
@@ -174,7 +155,7 @@ def fanout(
     found = ratios(rows, "cpu_us_per_message_per_link", by="peers", of=peers, same=("size",))
     for ratio in found:
         ratio.update(to="one", peers=peers, per_link_cost=ratio["ratio"])
-    _print("fanout", rows, found, [], as_json)
+    print_results("fanout", rows, found, [], as_json)
 
 
 @bench_app.command()
@@ -187,7 +168,7 @@ def memory(
     parse_number("--messages", messages, 10_000, 10_000_000_000)
     rows, found = [], []
     for each in parse_sizes(size):
-        for row in _guarded(scenarios.memory, Options(), messages, each):
+        for row in guarded(scenarios.memory, Options(), messages, each):
             rows.append(row)
             if "samples" in row:
                 early = row["samples"][1]
@@ -199,7 +180,7 @@ def memory(
                         "ratio": round(row["rss_mb"] / early["rss_mb"], 4),
                     }
                 )
-    _print("memory", rows, found, [], as_json)
+    print_results("memory", rows, found, [], as_json)
 
 
 @bench_app.command()
@@ -216,11 +197,11 @@ def routing(
     parse_number("--seconds", seconds, 0.05, 3600)
     rows = []
     for count in meshes:
-        _progress.print(f"  {count:,} peers, {links} links each", markup=False)
-        for row in _guarded(measure_routing, count, links, seconds):
-            _progress.print(f"    {row['change']}: {row['p50_ms']:,.3f} ms", markup=False)
+        progress.print(f"  {count:,} peers, {links} links each", markup=False)
+        for row in guarded(measure_routing, count, links, seconds):
+            progress.print(f"    {row['change']}: {row['p50_ms']:,.3f} ms", markup=False)
             rows.append(row)
-    _print("routing", rows, [], [], as_json)
+    print_results("routing", rows, [], [], as_json)
 
 
 @bench_app.command()
@@ -246,10 +227,10 @@ def matching(
         (site_counts, measure_sites, "sites"),
     ):
         for count in counts:
-            _progress.print(f"  {count:,} {what}", markup=False)
-            rows.append(_guarded(measure, count))
-            _progress.print(f"    {rows[-1]['p50_us']:,} us", markup=False)
-    _print("matching", rows, [], [], as_json)
+            progress.print(f"  {count:,} {what}", markup=False)
+            rows.append(guarded(measure, count))
+            progress.print(f"    {rows[-1]['p50_us']:,} us", markup=False)
+    print_results("matching", rows, [], [], as_json)
 
 
 @bench_app.command()
@@ -264,10 +245,10 @@ def analytics(
 ) -> None:
     """Seconds and rows/s of all jobs of `anabranch analyze`; three of them next to DuckDB."""
     sizes = parse_rows(rows)
-    results = _guarded(
-        measure_analytics, sizes, memory, lambda line: _progress.print(f"  {line}", markup=False)
+    results = guarded(
+        measure_analytics, sizes, memory, lambda line: progress.print(f"  {line}", markup=False)
     )
-    _print("analytics", results, growth(results), [], as_json)
+    print_results("analytics", results, growth(results), [], as_json)
 
 
 def _options(seconds: float, warmup: float, runs: int, rate: float = 0.0) -> Options:
@@ -285,7 +266,7 @@ def _available(names: list[str]) -> tuple[list[System], list[Row]]:
         reason = RIVALS[name].missing()
         if reason:
             skipped.append({"system": name, "reason": reason})
-            _progress.print(f"skipped {name}: {reason}", markup=False)
+            progress.print(f"skipped {name}: {reason}", markup=False)
         else:
             systems.append(RIVALS[name])
     return systems, skipped
@@ -296,7 +277,7 @@ def _repeat(runs: int, measure: Callable[[], list[Row]]) -> list[Row]:
     rows = []
     for run in range(1, runs + 1):
         if runs > 1:
-            _progress.print(f"run {run} of {runs}")
+            progress.print(f"run {run} of {runs}")
         rows += measure()
     return rows
 
@@ -314,56 +295,14 @@ def _best_variants(measured: list[Row], values: tuple[str, ...], *, highest: boo
 
 
 def _measured(unit: str, scenario: Callable[..., Row], *arguments: Any) -> Row:
-    row = _guarded(scenario, *arguments)
+    row = guarded(scenario, *arguments)
     keys = ("p50_us", "cpu_us_per_message_per_link", "messages_per_second")
     value = next(row[key] for key in keys if key in row)
     what = " ".join(str(row[key]) for key in ("system", "variant", "mode") if row.get(key))
     peers = f" to {row['peers']}" if "peers" in row else ""
     lost = f", {row['lost']:,} lost" if row.get("lost") else ""
-    _progress.print(f"  {what}{peers}, {row['size']} B: {value:,.2f} {unit}{lost}", markup=False)
+    progress.print(f"  {what}{peers}, {row['size']} B: {value:,.2f} {unit}{lost}", markup=False)
     return row
 
 
-def _guarded(scenario: Callable[..., T], *arguments: Any) -> T:
-    """A failed measurement ends the bench with code 1 and the output of the process that failed."""
-    try:
-        return scenario(*arguments)
-    except BenchError as error:
-        _progress.print(f"error: {error}", markup=False)
-        raise typer.Exit(1) from error
-
-
-def _print(bench: str, rows: list[Row], found: list[Row], skipped: list[Row], as_json: bool) -> None:
-    if as_json:
-        machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
-        result = {"bench": bench, "results": rows, "ratios": found, "skipped": skipped, "machine": machine}
-        sys.stdout.write(json.dumps(result, indent=2) + "\n")
-        return
-    console = Console()
-    console.print(_table(bench, rows))
-    if found:
-        console.print(_table("ratios", found))
-
-
-def _table(title: str, rows: list[Row]) -> Table:
-    table = Table(title=title, title_justify="left")
-    keys = dict.fromkeys(key for row in rows for key in row)
-    columns = [key for key in keys if key not in _UNSHOWN and not _nested(rows, key)]
-    for column in columns:
-        justify: Literal["left", "right"] = "left" if column in _TEXTS else "right"
-        table.add_column(_HEADINGS.get(column, column.replace("_", " ")), justify=justify, no_wrap=True)
-    for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
-    return table
-
-
-def _nested(rows: list[Row], key: str) -> bool:
-    return any(isinstance(row.get(key), list | dict) for row in rows)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.3f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+bench_app.command()(replies)

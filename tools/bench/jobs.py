@@ -19,6 +19,7 @@ from anabranch.overlay.errors import AnabranchError
 TOPIC = "bench/topic"
 PING_TOPIC = "bench/ping"
 PONG_TOPIC = "bench/pong"
+ASK_TOPIC = "bench/ask"
 
 
 class Job(msgspec.Struct, kw_only=True, frozen=True):
@@ -45,6 +46,8 @@ class Job(msgspec.Struct, kw_only=True, frozen=True):
     """Messages per second to send at; 0 for as fast as they are taken."""
     star: bool = False
     """Keep to the links that were asked for: no further neighbours."""
+    more: dict[str, Any] = {}
+    """What only the roles of one bench have to know."""
 
     @property
     def burst(self) -> int:

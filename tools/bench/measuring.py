@@ -173,6 +173,43 @@ class RoundTrips:
         }
 
 
+class Harvests:
+    """Requests to `job.subscribers` repliers, one at a time: `job.messages` of them after the warm-up."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._warm_until = time.perf_counter_ns() + int(job.warmup_s * 1e9)
+        self._begun_ns = 0
+        self._taken_ns: list[int] = []
+        self._replies = 0
+        self._complete = 0
+
+    def go_on(self) -> bool:
+        """Whether to ask once more; the time runs from here."""
+        self._begun_ns = time.perf_counter_ns()
+        return len(self._taken_ns) < self._job.messages
+
+    def note(self, replies: int) -> None:
+        """All of them came that will."""
+        ended_ns = time.perf_counter_ns()
+        if self._begun_ns >= self._warm_until:
+            self._taken_ns.append(ended_ns - self._begun_ns)
+            self._replies += replies
+            self._complete += replies == self._job.subscribers
+
+    def result(self) -> dict[str, Any]:
+        """What the asking side reports at its end."""
+        ordered = sorted(self._taken_ns)
+        asked = len(ordered)
+        return {
+            "runs": asked,
+            "complete_runs": self._complete,
+            "delivered": round(self._replies / (asked * self._job.subscribers), 6),
+            "p50_ms": round(percentile(ordered, 0.50) / 1e6, 3),
+            "p99_ms": round(percentile(ordered, 0.99) / 1e6, 3),
+        }
+
+
 def percentile(ordered: list[int], share: float) -> float:
     """The value below which `share` of the ordered values lie (nearest rank)."""
     return float(ordered[min(len(ordered) - 1, int(len(ordered) * share))])

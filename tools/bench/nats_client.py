@@ -4,6 +4,7 @@ Runs on uvloop where it is installed, as the product does.
 """
 
 import asyncio
+import contextlib
 import json
 import shutil
 import subprocess
@@ -13,12 +14,13 @@ from typing import Any
 
 import nats
 
-from anabranch.tools.bench.jobs import PING_TOPIC, PONG_TOPIC, TOPIC, BenchError, Job, Parent
-from anabranch.tools.bench.measuring import Meter, Pace, RoundTrips
+from anabranch.tools.bench.jobs import ASK_TOPIC, PING_TOPIC, PONG_TOPIC, TOPIC, BenchError, Job, Parent
+from anabranch.tools.bench.measuring import Harvests, Meter, Pace, RoundTrips
 from anabranch.tools.bench.waiting import until_drained, until_stopped
 from anabranch.transport.loops import run
 
 _START_TIMEOUT_S = 10.0
+_REPLIES_TIMEOUT_S = 5.0
 _SERVER_CONFIG = """
 host: "127.0.0.1"
 port: -1
@@ -69,6 +71,16 @@ def echo(job: Job, parent: Parent) -> None:
 def ping(job: Job, parent: Parent) -> None:
     """One ping at a time."""
     run(_ping(job, parent))
+
+
+def answer(job: Job, parent: Parent) -> None:
+    """Clients that answer each request to its inbox."""
+    run(_answer(job, parent))
+
+
+def ask(job: Job, parent: Parent) -> None:
+    """Request-many: publishes with an inbox, takes as many replies as there are repliers."""
+    run(_ask(job, parent))
 
 
 async def _receive(job: Job, parent: Parent) -> None:
@@ -143,6 +155,51 @@ async def _ping(job: Job, parent: Parent) -> None:
         if not trips.note(begun, clock()):
             break
     parent.report("result", **trips.result())
+    await until_stopped(parent)
+    await client.close()
+
+
+async def _answer(job: Job, parent: Parent) -> None:
+    payload = job.payload()
+    clients = [await _connect(job) for _ in range(job.subscribers)]
+
+    async def reply(message: Any) -> None:
+        await message.respond(payload)
+
+    for client in clients:
+        await client.subscribe(_subject(ASK_TOPIC), cb=reply)
+        await client.flush()
+    parent.report("ready", address=job.address)
+    await until_stopped(parent)
+    for client in clients:
+        await client.close()
+
+
+async def _ask(job: Job, parent: Parent) -> None:
+    client = await _connect(job)
+    subject = _subject(ASK_TOPIC)
+    inbox = client.new_inbox()
+    missing, done = 0, asyncio.Event()
+
+    async def take(message: Any) -> None:
+        nonlocal missing
+        missing -= bool(message.data)
+        if not missing:
+            done.set()
+
+    await client.subscribe(inbox, cb=take)
+    await client.flush()
+    parent.report("ready", address=job.address)
+    harvests = Harvests(job)
+    while harvests.go_on():
+        missing = job.subscribers
+        done.clear()
+        await client.publish(subject, b"", reply=inbox)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_REPLIES_TIMEOUT_S):
+                await done.wait()
+        harvests.note(job.subscribers - missing)
+    parent.report("result", **harvests.result())
     await until_stopped(parent)
     await client.close()
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import zenoh
 
-from anabranch.tools.bench.jobs import PING_TOPIC, PONG_TOPIC, TOPIC, BenchError, Job, Parent
-from anabranch.tools.bench.measuring import Meter, RoundTrips, send_blocking
+from anabranch.tools.bench.jobs import ASK_TOPIC, PING_TOPIC, PONG_TOPIC, TOPIC, BenchError, Job, Parent
+from anabranch.tools.bench.measuring import Harvests, Meter, RoundTrips, send_blocking
 
 _MATCH_TIMEOUT_S = 10.0
 _OPEN_ATTEMPTS = 5
@@ -86,6 +86,51 @@ def ping(job: Job, parent: Parent) -> None:
                 break
         parent.report("result", **trips.result())
         parent.wait_stop()
+
+
+def answer(job: Job, parent: Parent) -> None:
+    """Sessions with a queryable each, all connected to the one that asks."""
+    payload = job.payload()
+    sessions = [_connected_session(job.address) for _ in range(job.subscribers)]
+    for number, session in enumerate(sessions):
+        _declare_queryable(session, f"{ASK_TOPIC}/{job.name}-{number}", payload, job.variant)
+    parent.report("ready", address=job.address)
+    parent.wait_stop()
+    for session in sessions:
+        session.close()  # type: ignore[no-untyped-call]
+
+
+def ask(job: Job, parent: Parent) -> None:
+    """One request at a time, to all queryables; it is over when Zenoh says that there are no more replies."""
+    session, address = _listening_session()
+    with session:
+        parent.report("ready", address=address)
+        expected = job.subscribers
+        deadline = time.monotonic() + _MATCH_TIMEOUT_S
+        while _ask_once(session) < expected:
+            if time.monotonic() > deadline:
+                raise BenchError(f"zenoh found no {expected} queryables within {_MATCH_TIMEOUT_S:.0f} s")
+            time.sleep(0.05)
+        harvests = Harvests(job)
+        while harvests.go_on():
+            harvests.note(_ask_once(session))
+        parent.report("result", **harvests.result())
+        parent.wait_stop()
+
+
+def _ask_once(session: zenoh.Session) -> int:
+    replies = session.get(
+        f"{ASK_TOPIC}/*", target=zenoh.QueryTarget.ALL, consolidation=zenoh.ConsolidationMode.NONE
+    )
+    return sum(reply.ok is not None and bool(reply.ok.payload.to_bytes()) for reply in replies)
+
+
+def _declare_queryable(session: zenoh.Session, key: str, payload: bytes, variant: str) -> None:
+    def reply(query: zenoh.Query) -> None:
+        with query:
+            query.reply(key, payload)
+
+    session.declare_queryable(key, zenoh.handlers.Callback(reply, indirect=variant == "callback"))
 
 
 def _iterate(subscriber: Any, take: Any) -> None:

@@ -36,7 +36,7 @@ Figures = dict[str, Callable[[], Any]]
 
 def check_plot_place(out: Path) -> None:
     """UsageError where pictures could not be made, before anything is run."""
-    _load()
+    load_pyplot()
     if out.exists() and not out.is_dir():
         raise UsageError(f"--plot {str(out)!r}: is a file; name a directory, in which pictures are made")
     try:
@@ -49,7 +49,7 @@ def check_plot_place(out: Path) -> None:
 
 def plot(scenario: Scenario, results: Sequence[RunResult], out: Path) -> list[Path]:
     """Make the pictures in a directory; the same results give the same bytes."""
-    pyplot = _load()
+    pyplot = load_pyplot()
     pictures = Pictures(scenario, results, pyplot)
     written = []
     settings = {
@@ -71,7 +71,8 @@ def plot(scenario: Scenario, results: Sequence[RunResult], out: Path) -> list[Pa
     return written
 
 
-def _load() -> Any:
+def load_pyplot() -> Any:
+    """matplotlib, set to draw SVG; UsageError where it is not installed."""
     try:
         import matplotlib
     except ImportError:

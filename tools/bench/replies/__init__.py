@@ -1,0 +1,1 @@
+"""`anabranch bench replies`: how soon and how surely replies come."""
