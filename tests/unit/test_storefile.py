@@ -17,8 +17,8 @@ ROWS = 30
 Content = dict[str, list[tuple[object, ...]]]
 
 
-def fill(path: Path) -> None:
-    """A store in use, its process killed: much of it is in the write-ahead log."""
+def fill(path: Path) -> StoreFile:
+    """A store in use: much of it is in the write-ahead log as long as it is open."""
     file = StoreFile(path, 7)
     for begin in range(0, ROWS, 10):
         file.begin()
@@ -30,6 +30,7 @@ def fill(path: Path) -> None:
         file.put("positions", "mine", "p3", 5, 6, begin)
         file.put("durables", "mine", "feed/**", 0)
         file.commit()
+    return file
 
 
 def snapshot(source: Path, target: Path) -> list[Path]:
@@ -51,8 +52,9 @@ def content(file: StoreFile) -> Content:
 def victim(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Content]:
     """A store whose content is still in the write-ahead log, or was moved to the main file."""
     folder = tmp_path_factory.mktemp("victim")
-    fill(folder / "live.store")  # left open: what is on the disk is what a kill leaves
-    snapshot(folder / "live.store", folder / "a.store")
+    live = fill(folder / "live.store")
+    snapshot(folder / "live.store", folder / "a.store")  # while it is open: what a kill leaves
+    live.close()
     if request.param == "in the file":
         file = StoreFile(folder / "a.store", 8)
         file.close()
