@@ -170,6 +170,8 @@ class DeliveredRequest(DeliveredRun, kw_only=True):
     expects: list[list[object]]
     to: str
     """The sites it is for; empty for all."""
+    replying: object = None
+    """Who takes the answer; shells set it."""
 
 
 class DeliverRequest(msgspec.Struct):

@@ -17,6 +17,7 @@ from anabranch.overlay.gathering import Harvest
 from anabranch.overlay.headers import RecordKind
 from anabranch.overlay.identity import Identity
 from anabranch.overlay.merging import Merge
+from anabranch.overlay.paths import Path
 from anabranch.overlay.qos import Role
 from anabranch.overlay.recordbook import RecordBook
 from anabranch.overlay.replywire import (
@@ -27,6 +28,7 @@ from anabranch.overlay.replywire import (
     bits,
     mask_bytes,
     mask_of,
+    version_of,
 )
 from anabranch.overlay.reporting import Reporting
 from anabranch.overlay.routes import Route, Routes
@@ -62,6 +64,8 @@ class Harvests:
         self._due: Timers[int] = Timers()
         self._seen_version = -1
         self._is_client = config.role is Role.CLIENT
+        self._planned: tuple[Route, tuple[str, ...], dict[str, Path], dict[str, int]] | None = None
+        """Of the last request: its route, sites, their paths, and by next peer the sites that it brings."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -106,6 +110,7 @@ class Harvests:
             next(iter(self._open), self._last),
             reply_to=reply_to,
             to=to,
+            known=[version_of(self._book.get(site, int(RecordKind.INTERESTS))) for site in sites],
         )
         if protocol is Protocol.PUBLISH:
             own = self._book.get(me.peer, int(RecordKind.INTERESTS))
@@ -119,8 +124,6 @@ class Harvests:
         others = tuple(site for site in sites if site != me.peer)
         if others:
             route = self._reporting.route(others)
-            if not self._is_client:
-                harvest.paths = {site: self._routes.path(site) for site in others}
             actions, gone = self._reporting.send_request(request, route, now)
             self._note_tree(harvest, route, gone, now)
         self._rearm(harvest)
@@ -163,7 +166,11 @@ class Harvests:
             self._again(harvest, astray, ASK_AGAIN_AFTER_S, now)
         harvest.settle(done | harvest.coverage.mask)
         actions: list[Action] = [RepliesArrived(harvest.number, fresh)] if fresh else []
-        return actions + self._conclude(harvest, now)
+        if not harvest.open_mask:
+            actions += self._end(harvest, "")
+        elif harvest.again or harvest.unreached_since:
+            self._rearm(harvest)  # what only arrived makes nothing due earlier
+        return actions
 
     def _gather(self, harvest: Harvest, entry: tuple[int, int, bool, msgspec.Raw]) -> Reply | None:
         site, subscriber, answered, raw = entry
@@ -231,6 +238,7 @@ class Harvests:
             harvest = self._open.get(number)
             if harvest is None:
                 continue
+            harvest.due(self._config)  # replies may have moved it
             if now >= harvest.expires_at or (harvest.tau_s and now >= harvest.heard_at + harvest.tau_s):
                 why = "no answer in time" if now >= harvest.expires_at else "nothing came for tau"
                 actions += self._end(harvest, why)
@@ -302,15 +310,26 @@ class Harvests:
         if self._is_client:
             for peer, _ in route.branches:
                 harvest.awaited[peer] = harvest.all & ~harvest.mask_of((self._identity.peer,))
-        elif harvest.request.protocol.follows_tree:
-            for peer, names in self._reporting.behind(route.branches).items():
-                harvest.awaited[peer] = harvest.mask_of(names)
+        else:
+            harvest.paths, awaited = self._plan(harvest, route)
+            if harvest.request.protocol.follows_tree:
+                harvest.awaited.update(awaited)
         for peer in gone:
             self._again(harvest, harvest.awaited.pop(peer, 0), ASK_AGAIN_AFTER_S, now)
         for name in route.unreached:
             site = harvest.index[name]
             harvest.unreached_since[site] = now
             self._again(harvest, 1 << site, self._config.reply_missing_after_s / 2, now)
+
+    def _plan(self, harvest: Harvest, route: Route) -> tuple[dict[str, Path], dict[str, int]]:
+        planned = self._planned
+        if planned is None or planned[0] is not route or planned[1] != harvest.sites:
+            me = self._identity.peer
+            paths = {site: self._routes.path(site) for site in harvest.sites if site != me}
+            behind = self._reporting.behind(route.branches)
+            awaited = {peer: harvest.mask_of(names) for peer, names in behind.items()}
+            self._planned = planned = (route, harvest.sites, paths, awaited)
+        return planned[2], planned[3]
 
     # The end
 
@@ -353,4 +372,4 @@ class Harvests:
             harvest.check_invariants()
 
     def _rearm(self, harvest: Harvest) -> None:
-        self._due.set(harvest.number, harvest.due(self._config))
+        self._due.set_earliest(harvest.number, harvest.due(self._config))

@@ -27,6 +27,7 @@ LITTLE_BYTES = 64 * 1024
 RESENDS_MAX = 5
 """A bundle is sent over one link so often at most, beyond the first time."""
 HOLE_SLACK_S = 0.05
+_ACK_SOON = int(Flag.ACK_SOON)
 
 
 class Hops:
@@ -53,7 +54,7 @@ class Hops:
             actions += self.acknowledged(link, arrived_to, bits, now)
         if ahead > 0 and self._config.recovery:
             link.hole_until = now + 4 * link.estimate.delay_s + HOLE_SLACK_S
-        if ahead > 0 or flags & Flag.ACK_SOON or queue.owed_bytes >= ACK_EVERY_BYTES:
+        if ahead > 0 or flags & _ACK_SOON or queue.owed_bytes >= ACK_EVERY_BYTES:
             actions += self.acknowledge(link)
         elif not link.owes_ack:
             link.owes_ack = True

@@ -59,7 +59,7 @@ class Polling:
             poll.outstanding = harvest.open_mask.bit_count()
         if own is not None and (part := self._siting.partial(own)) is not None:
             poll.parts.append(part)
-            poll.outstanding += sum(answer is None for answer in own.own)
+            poll.outstanding += own.unanswered
         harvest.polls.append(poll)
         self._own.append((harvest, poll))
         return poll.token
@@ -72,7 +72,7 @@ class Polling:
         outstanding = 0
         if (own := self._siting.partial(state)) is not None:
             parts.append(own)
-            outstanding = sum(answer is None for answer in state.own)
+            outstanding = state.unanswered
         elif state.own_bit:
             outstanding = 1
         passing = _Passing(state, sender, prompt.token, now + wait_s, waiting, parts, outstanding)
@@ -115,6 +115,8 @@ class Polling:
 
     def next_timeout(self) -> float | None:
         """When `due` has something to do."""
+        if not self._passing and not self._own:
+            return None
         times = [each.due for each in self._passing]
         times += [poll.due if poll.waiting else 0.0 for _, poll in self._own]
         return min(times, default=None)

@@ -7,12 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from anabranch.overlay.actions import (
-    Action,
-    HarvestOver,
-    SubscribersChanged,
-    Write,
-)
+from anabranch.overlay.actions import Action, HarvestOver, SubscribersChanged, Write
 from anabranch.overlay.asking import Expectation, Protocol, RequestKey
 from anabranch.overlay.codec import Frame, decode_value
 from anabranch.overlay.config import Config
@@ -43,6 +38,8 @@ from anabranch.overlay.tending import DECLINED, Tending
 from anabranch.overlay.timers import Timers
 
 Branches = tuple[tuple[str, bytes], ...]
+_REQUEST = int(Flag.REQUEST)
+_STATELESS = int(Flag.STATELESS)
 
 
 class Replies:
@@ -66,7 +63,9 @@ class Replies:
         self.merges = Merges()
         self.tending = Tending(config.harvests_max, config.harvest_max_bytes)
         self.reporting = Reporting(identity, config, links, routes, recovery, counters)
-        self.siting = Siting(identity, config, spreading.book, self.tending, self.reporting, counters)
+        self.siting = Siting(
+            identity, config, spreading.book, matching, selections, self.tending, self.reporting, counters
+        )
         self.harvests = Harvests(identity, config, routes, spreading.book, self.reporting, counters)
         self._converging = Converging(
             identity, config, self.merges, self.tending, self.siting, self.reporting, counters
@@ -141,9 +140,10 @@ class Replies:
                 f"request {key.number} of {key.origin} was answered before: reply or decline once"
             )
         raw = DECLINED if declines else self.siting.checked(state, value)
-        self.siting.answer(state, subscriber, raw, now)
-        self._converging.conclude(state)
-        self._arm()
+        self.siting.answer(state, subscriber, raw)
+        if not state.unanswered:
+            self._converging.conclude(state)
+            self._arm()
         return True
 
     def snapshot(self, number: int, wait_s: float, now: float) -> int:
@@ -164,14 +164,13 @@ class Replies:
     def unsubscribed(self, subscription: SubscriptionId, now: float) -> None:
         """A subscription is gone."""
         self._now = now
-        for state in self.siting.unsubscribed(subscription, now):
+        for state in self.siting.unsubscribed(subscription):
             self._converging.conclude(state)
 
     def arrived_aside(self, frame: bytes, now: float) -> list[Action]:
         """Replies that came past the mesh."""
         self._now = now
-        self._counters["reply_bundles"] += 1
-        self._counters["reply_bytes"] += len(frame)
+        self._note_taken(len(frame))
         actions: list[Action] = []
         try:
             for item in decode_items(frame):
@@ -201,16 +200,15 @@ class Replies:
         if len(body) != 1:
             raise PeerError(DropReason.MALFORMED, "replies in several frames")
         actions: list[Action] = []
-        if is_receiver and flags & Flag.REPLY:
-            self._counters["reply_bundles"] += 1
-            self._counters["reply_bytes"] += len(body[0])
-        elif flags & Flag.REQUEST:
+        if flags & _REQUEST:
             self._counters["request_bytes"] += len(body[0])
+        elif is_receiver:
+            self._note_taken(len(body[0]))
         for item in decode_items(body[0]):
-            if isinstance(item, Request) and flags & Flag.REQUEST:
+            if isinstance(item, Request) and flags & _REQUEST:
                 actions += self._request(link, plan, is_receiver, branches, item, flags, started_at, now)
                 keeps = item.protocol.follows_tree and item.attempt == 0 and self._keeps_state
-                flags = flags & ~Flag.STATELESS if keeps else flags | Flag.STATELESS
+                flags = flags & ~_STATELESS if keeps else flags | _STATELESS
             elif isinstance(item, Report) and is_receiver:
                 actions += self._report(item, plan.origin, link, now)
             elif isinstance(item, Prompt) and is_receiver:
@@ -313,7 +311,7 @@ class Replies:
         if not is_followed:
             behind = {}
         if is_receiver or behind:
-            names_way = bool(flags & Flag.STATELESS)
+            names_way = bool(flags & _STATELESS)
             actions += self._admit(request, plan.path, behind, is_receiver, names_way, started_at, now)
         return actions
 
@@ -337,21 +335,11 @@ class Replies:
         )
         if state is None or not is_site:
             return []
-        subscriptions = self._subscriptions(request)
-        self.siting.admit(state, subscriptions, now)
+        subscriptions = self.siting.subscribers(request)
+        self.siting.admit(state, subscriptions)
         self._converging.conclude(state)
         self._counters.add("requests_received", len(subscriptions))
         return self.siting.deliveries(state, payload, path, max(0.0, now - started_at), now)
-
-    def _subscriptions(self, request: Request) -> tuple[SubscriptionId, ...]:
-        """Who here is asked, by what this site is now."""
-        if not request.to:
-            return self._matching.subscriptions(request.topic)
-        selected = self._selections.read({}, request.to)
-        found = self._matching.selected_subscriptions(request.topic, selected)
-        if not found:
-            self._counters.drop(DropReason.NOT_SELECTED)
-        return found
 
     def _report(self, report: Report, sender: str, link: Link, now: float) -> list[Action]:
         actions = self._learn(report.records, link, now)
@@ -362,6 +350,10 @@ class Replies:
         else:
             self._converging.take(report, sender, now)
         return actions
+
+    def _note_taken(self, size: int) -> None:
+        self._counters["reply_bundles"] += 1
+        self._counters["reply_bytes"] += size
 
     def _prompt(self, prompt: Prompt, sender: str, now: float) -> None:
         state = self.tending.get(prompt.key)

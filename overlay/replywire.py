@@ -45,6 +45,8 @@ class Request(msgspec.Struct, array_like=True, tag="q"):
     """What the publisher tells about itself that repliers must know."""
     to: str = ""
     """For which of these sites it is, as an expression; each checks again. Empty for all of them."""
+    known: list[int] = []
+    """By site, which version of its interests the publisher knows; one that has others tells them."""
 
     @property
     def key(self) -> RequestKey:
@@ -143,6 +145,11 @@ def decode_items(body: Frame) -> list[Item]:
 def encode_value(value: object) -> msgspec.Raw:
     """Any value that msgpack can carry."""
     return msgspec.Raw(_encoder.encode(value))
+
+
+def version_of(record: Record | None) -> int:
+    """A record's version in 32 bits, epochs included; 0 for none."""
+    return (record.epoch + record.sequence * 0x9E37_79B1) & 0xFFFF_FFFF if record is not None else 0
 
 
 def mask_bytes(mask: int) -> bytes:

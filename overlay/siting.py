@@ -11,18 +11,25 @@ from anabranch.overlay.codec import decode_value
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.coverage import Part
-from anabranch.overlay.errors import UsageError
+from anabranch.overlay.errors import DropReason, UsageError
 from anabranch.overlay.headers import Record, RecordKind
 from anabranch.overlay.identifiers import SubscriptionId
 from anabranch.overlay.identity import Identity
+from anabranch.overlay.matching import Matching
 from anabranch.overlay.merging import Merge, merge_all
 from anabranch.overlay.recordbook import RecordBook
-from anabranch.overlay.replywire import Merged, Report, encode_items, encode_value, mask_bytes
+from anabranch.overlay.replywire import (
+    Merged,
+    Report,
+    Request,
+    encode_items,
+    encode_value,
+    mask_bytes,
+    version_of,
+)
 from anabranch.overlay.reporting import Reporting
+from anabranch.overlay.selections import Selections
 from anabranch.overlay.tending import DECLINED, Tended, Tending
-
-FRESH_S = 30.0
-"""What this peer told of its interests travels along with replies for so long: by then it is known."""
 
 
 class Siting:
@@ -33,6 +40,8 @@ class Siting:
         identity: Identity,
         config: Config,
         book: RecordBook,
+        matching: Matching,
+        selections: Selections,
         tending: Tending,
         reporting: Reporting,
         counters: Counters,
@@ -40,10 +49,11 @@ class Siting:
         self._payload_max = config.payload_max_bytes
         self._identity = identity
         self._book = book
+        self._matching = matching
+        self._selections = selections
         self._tending = tending
         self._reporting = reporting
         self._counters = counters
-        self._told: tuple[tuple[int, int], float] = ((-1, -1), 0.0)
         self._aside: list[Action] = []
 
     @property
@@ -56,12 +66,23 @@ class Siting:
         aside, self._aside = self._aside, []
         return aside
 
-    def admit(self, state: Tended, subscriptions: tuple[SubscriptionId, ...], now: float) -> None:
+    def subscribers(self, request: Request) -> tuple[SubscriptionId, ...]:
+        """Who here is asked, by what this site is now."""
+        if not request.to:
+            return self._matching.subscriptions(request.topic)
+        selected = self._selections.read({}, request.to)
+        found = self._matching.selected_subscriptions(request.topic, selected)
+        if not found:
+            self._counters.drop(DropReason.NOT_SELECTED)
+        return found
+
+    def admit(self, state: Tended, subscriptions: tuple[SubscriptionId, ...]) -> None:
         """The request reached our application: these subscribers are to answer."""
         state.subscriptions = list(subscriptions)
         state.own = [None] * len(subscriptions)
+        state.unanswered = len(subscriptions)
         if not subscriptions:  # nobody wants it any more
-            self._end(state, now)
+            self._end(state)
 
     def deliveries(
         self, state: Tended, payload: object, path: tuple[str, ...], age_s: float, now: float
@@ -91,17 +112,19 @@ class Siting:
             for subscriber, subscription in enumerate(state.subscriptions)
         ]
 
-    def answer(self, state: Tended, subscriber: int, value: msgspec.Raw, now: float) -> None:
+    def answer(self, state: Tended, subscriber: int, value: msgspec.Raw) -> None:
         """A subscriber answered, or DECLINED."""
         if not self._tending.hold(state, len(value)):
             self._counters.add("replies_unheld")
         state.own[subscriber] = value
+        state.unanswered -= 1
         self._counters.add("replies_declined" if value is DECLINED else "replies_sent")
+        is_last = not state.unanswered
         if state.merge is None:
-            self._say(state, [subscriber], state.has_all_own, now)
-        elif state.has_all_own:
-            self._say_merged(state, now)
-        if state.has_all_own:
+            self._say(state, [subscriber], is_last)
+        elif is_last:
+            self._say_merged(state)
+        if is_last:
             state.settle(state.own_bit)
 
     def checked(self, state: Tended, value: object) -> msgspec.Raw:
@@ -118,9 +141,9 @@ class Siting:
             raise UsageError(f"reply of {len(raw)} B: payload_max_bytes = {self._payload_max}")
         return raw
 
-    def say_again(self, state: Tended, now: float = 0.0) -> None:
+    def say_again(self, state: Tended) -> None:
         """The publisher lacks what we said: say it straight."""
-        if state.merge is not None and not state.has_all_own:
+        if state.merge is not None and state.unanswered:
             return
         if state.merge is not None and state.own:
             merged = own_part(state, self._identity.peer, state.merge)
@@ -128,7 +151,7 @@ class Siting:
                 self._reporting.merged("", state.key, merged)
                 return
         answered = [each for each, answer in enumerate(state.own) if answer is not None]
-        self._say(state, answered, state.has_all_own, now)
+        self._say(state, answered, not state.unanswered)
 
     def partial(self, state: Tended) -> Part | None:
         """What our subscribers answered so far, merged, for a poll."""
@@ -139,28 +162,27 @@ class Siting:
 
     def withdraw(self, state: Tended) -> None:
         """The request is over: later answers are discarded."""
-        late = sum(answer is None for answer in state.own)
-        if late:
-            self._counters.add("requests_unanswered", late)
+        if state.unanswered:
+            self._counters.add("requests_unanswered", state.unanswered)
 
-    def unsubscribed(self, subscription: SubscriptionId, now: float) -> list[Tended]:
+    def unsubscribed(self, subscription: SubscriptionId) -> list[Tended]:
         """A subscription is gone: what it did not answer, it declines. The requests concerned."""
         concerned = []
         for state in self._tending:
             if subscription in state.subscriptions:
                 subscriber = state.subscriptions.index(subscription)
                 if state.own[subscriber] is None:
-                    self.answer(state, subscriber, DECLINED, now)
+                    self.answer(state, subscriber, DECLINED)
                     concerned.append(state)
         return concerned
 
     # Inside
 
-    def _end(self, state: Tended, now: float) -> None:
-        self._say(state, [], True, now)
+    def _end(self, state: Tended) -> None:
+        self._say(state, [], True)
         state.settle(state.own_bit)
 
-    def _say(self, state: Tended, subscribers: list[int], is_last: bool, now: float) -> None:
+    def _say(self, state: Tended, subscribers: list[int], is_last: bool) -> None:
         key = state.key
         site = state.index[self._identity.peer]
         nothing = encode_value(None)
@@ -171,7 +193,7 @@ class Siting:
             entries.append((site, subscriber, value is not DECLINED, nothing if value is DECLINED else value))
         if not state.request.protocol.is_repaired and key.origin != self._identity.peer:
             report = Report(*key, entries, [(site, len(state.own))] if is_last else [])
-            report.records = self._fresh_records(now)
+            report.records = self._news(state)
             frame = encode_items([report])
             self._aside.append(SendAside(state.request.protocol, state.request.reply_to, frame))
             return
@@ -180,38 +202,38 @@ class Siting:
             self._reporting.entry(to, key, entry)
         if is_last:
             self._reporting.ended(to, key, site, len(state.own))
-        self._accompany(state, to, now)
+        self._accompany(state, to)
 
-    def _say_merged(self, state: Tended, now: float) -> None:
+    def _say_merged(self, state: Tended) -> None:
         assert state.merge is not None
         merged = own_part(state, self._identity.peer, state.merge)
         if merged is None:  # the merge cannot lift some value: the publisher gets them as they are
-            self._say(state, list(range(len(state.own))), True, now)
+            self._say(state, list(range(len(state.own))), True)
             return
         to = "" if state.is_straight else state.parent
         part = Part(state.own_bit, merged.answered, merged.declined, merged.state)
         if state.is_holding and not state.is_straight and state.coverage.offer(part):
-            state.records.update((record.origin, record) for record in self._fresh_records(now))
+            state.records.update((record.origin, record) for record in self._news(state))
             return
         self._reporting.merged(to, state.key, merged)
-        self._accompany(state, to, now)
+        self._accompany(state, to)
 
-    def _accompany(self, state: Tended, to: str, now: float) -> None:
+    def _accompany(self, state: Tended, to: str) -> None:
         if to or state.is_straight:
-            for record in self._fresh_records(now):
+            for record in self._news(state):
                 self._reporting.record(to, state.key, record)
         if to and state.back:
             self._reporting.way_back(to, state.key, state.back)
 
-    def _fresh_records(self, now: float) -> list[Record]:
-        """What the publisher may not have heard of yet: a subscription made before the reply."""
+    def _news(self, state: Tended) -> list[Record]:
+        """Our interests, if the publisher did not know them when it asked: what was wanted before a reply is
+        in effect when the reply arrives."""
         record = self._book.get(self._identity.peer, int(RecordKind.INTERESTS))
-        if record is None:
+        site = state.index[self._identity.peer]
+        known = state.request.known
+        if record is None or (site < len(known) and known[site] == version_of(record)):
             return []
-        version = (record.epoch, record.sequence)
-        if version != self._told[0]:
-            self._told = (version, now)
-        return [record] if now - self._told[1] < FRESH_S else []
+        return [record]
 
 
 def own_part(state: Tended, me: str, merge: Merge) -> Merged | None:

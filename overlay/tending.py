@@ -47,6 +47,7 @@ class Tended:
         "request",
         "sent_at",
         "subscriptions",
+        "unanswered",
         "unreached_since",
     )
 
@@ -78,6 +79,8 @@ class Tended:
         self.subscriptions: list[SubscriptionId] = []
         self.own: list[msgspec.Raw | None] = []
         """Our application's answers, by subscriber."""
+        self.unanswered = 0
+        """How many of those are still to come."""
         self.held_bytes = STATE_BYTES
         within_s = request.within_us / 1e6
         self.expires_at = started_at + within_s
@@ -122,11 +125,6 @@ class Tended:
         for peer, waiting in self.awaited.items():
             if waiting & mask:
                 self.awaited[peer] = waiting & ~mask
-
-    @property
-    def has_all_own(self) -> bool:
-        """Whether all our subscribers answered."""
-        return all(answer is not None for answer in self.own)
 
     @property
     def due(self) -> float:
@@ -219,8 +217,8 @@ class Tending:
                     self.free(state)
 
     def rearm(self, state: Tended) -> None:
-        """Its times may have changed."""
-        self._due.set(state.key, state.due)
+        """Its times may have changed; one that is later now is found out when it comes."""
+        self._due.set_earliest(state.key, state.due)
 
     def next_timeout(self) -> float | None:
         """When `take_due` has something."""

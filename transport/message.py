@@ -35,12 +35,6 @@ class Answered:
         return self.wanted
 
 
-class AnswerableRun(DeliveredRequest, kw_only=True):
-    """A request as a subscription hands it out."""
-
-    replying: object
-
-
 class Message(msgspec.Struct, gc=False, frozen=True):
     """One publication, as it arrived."""
 
@@ -85,7 +79,7 @@ class Message(msgspec.Struct, gc=False, frozen=True):
     def to(self) -> str:
         """The sites it was published to, as an expression; empty when that was not said."""
         run = self._run
-        if isinstance(run, AnswerableRun):
+        if isinstance(run, DeliveredRequest):
             return run.to
         return run.selected.to.text if isinstance(run, SelectedDelivery) and run.selected.to else ""
 
@@ -109,7 +103,7 @@ class Message(msgspec.Struct, gc=False, frozen=True):
     @property
     def wants_reply(self) -> bool:
         """Whether it is a request."""
-        return isinstance(self._run, AnswerableRun)
+        return isinstance(self._run, DeliveredRequest)
 
     def __repr__(self) -> str:
         shown = repr(self.payload)
@@ -119,6 +113,6 @@ class Message(msgspec.Struct, gc=False, frozen=True):
 
 def replying_of(run: DeliveredRun) -> Answering:
     """Who takes the answer to a message; UsageError when it asks for none."""
-    if not isinstance(run, AnswerableRun):
+    if not isinstance(run, DeliveredRequest):
         raise UsageError(f"message on {run.topic!r} asks for no reply: its publisher used put, not request")
     return run.replying  # type: ignore[return-value]

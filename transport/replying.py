@@ -22,7 +22,6 @@ from anabranch.overlay.identifiers import SubscriptionId
 from anabranch.overlay.outlets import Outlet
 from anabranch.transport.aside import Aside
 from anabranch.transport.harvest import Harvest
-from anabranch.transport.message import AnswerableRun
 from anabranch.transport.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -153,8 +152,8 @@ class Replying:
         run = action.run
         if subscription is None:
             return
-        fields = {name: getattr(run, name) for name in run.__struct_fields__}
-        subscription.offer(AnswerableRun(**fields, replying=self))
+        run.replying = self
+        subscription.offer(run)
 
     def _came(self, action: RepliesArrived) -> None:
         harvest = self._harvests.get(action.number)
