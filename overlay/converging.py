@@ -88,10 +88,10 @@ class Converging:
             state.back = list(path[-3::-1])
         if request.protocol.follows_tree and request.attempt == 0:
             for peer, names in behind.items():
-                state.awaited[peer] = state.expected_of(names)
+                self._await(state, peer, state.expected_of(names))
         if is_site:
             state.awaited[""] = 1 << state.index[self._identity.peer]
-        state.expected = state.outstanding
+        state.expected |= state.outstanding
         if len(state.awaited) > is_site:
             state.check_at = now + self._config.reply_check_s
         if not is_site:
@@ -104,7 +104,7 @@ class Converging:
     ) -> None:
         """So far the request only passed here; the copy that is for us was another one, or got lost."""
         if attempt:
-            state.is_straight = True
+            self._go_straight(state)
         else:
             self._again(state, parent, behind, True, 0)
         state.is_site = True
@@ -119,7 +119,7 @@ class Converging:
         """The same request once more: another copy, or the publisher lacks our reply."""
         if attempt:
             if is_site and state.is_site:
-                state.is_straight = True
+                self._go_straight(state)
                 self._siting.say_again(state)
             return
         if not state.request.protocol.follows_tree or not self._config.reply_state:
@@ -128,7 +128,9 @@ class Converging:
         for peer, names in behind.items():
             mask = state.expected_of(names) & ~state.expected
             if mask and not state.is_finished:
-                state.awaited[peer] = state.awaited.get(peer, 0) | mask
+                self._await(state, peer, mask)
+            elif mask and parent == state.parent:
+                self._reporting.lost(self._to(state), state.key, mask, self._identity.peer, "asked too late")
             extra |= state.expected_of(names)
         state.expected |= extra
         if is_site:
@@ -136,6 +138,22 @@ class Converging:
         if parent and parent != state.parent:
             self._counters.add("request_copies")
             self._reporting.done(parent, state.key, extra)
+
+    def _go_straight(self, state: Tended) -> None:
+        """The publisher wants to hear from us past the tree: the parent need not wait for what we bring."""
+        if not state.is_straight:
+            state.is_straight = True
+            if state.parent and state.request.protocol.follows_tree:
+                self._reporting.done(state.parent, state.key, state.expected)
+
+    def _await(self, state: Tended, peer: str, mask: int) -> None:
+        """A next peer is to bring these sites. One without a link brings nothing: the request has left
+        on a detour to it, or not at all."""
+        if self._reporting.is_linked(peer):
+            state.awaited[peer] = state.awaited.get(peer, 0) | mask
+        else:
+            state.expected |= mask
+            self._reporting.lost(self._to(state), state.key, mask, f"{self._identity.peer}>{peer}", "no link")
 
     def _refuse(self, state: Tended, parent: str, behind: dict[str, tuple[str, ...]], is_site: bool) -> None:
         """No room for its state: let it pass, and say so for ourselves."""

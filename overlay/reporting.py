@@ -61,6 +61,10 @@ class Reporting:
         """Whether anything waits for `flush`."""
         return bool(self._next or self._straight or self._own)
 
+    def is_linked(self, peer: str) -> bool:
+        """Whether a peer is a neighbour now."""
+        return peer in self._links.by_peer
+
     def take_own(self) -> list[Report]:
         """Reports for requests of our own."""
         own, self._own = self._own, []

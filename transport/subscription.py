@@ -318,8 +318,7 @@ class Subscription:
         async for message in self:
             try:
                 outcome = callback(message)
-                if is_async or inspect.isawaitable(outcome):
-                    assert outcome is not None
+                if outcome is not None and (is_async or inspect.isawaitable(outcome)):
                     await outcome
             except Exception:  # the application's own failure must not end the subscription
                 self._host.counters.add("callback_errors")

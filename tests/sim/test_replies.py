@@ -1,6 +1,7 @@
 """Requests and replies over several hops in virtual time, and through trouble."""
 
 import os
+import random
 
 import pytest
 from reply_mesh import run_seed
@@ -262,3 +263,38 @@ def test_results_are_the_truth_under_faults(first: int) -> None:
         ended += requests
         complete += whole
     assert 0 < complete < ended
+
+
+@pytest.mark.parametrize("seed", [25, 61, 91, 145])
+def test_what_was_on_its_way_over_a_relay_that_dies_keeps_nobody_waiting_for_a_check(seed: int) -> None:
+    """The request takes a detour over peers that have it already: they must not wait for each other."""
+    rng = random.Random(seed)
+    sim = Simulator(seed, check=False, default=Conditions(delay_s=0.0003, jitter_s=0.0003))
+    sites = ("s1", "s2", "s3", "s4")
+    for relay in ("r1", "r2"):
+        sim.add_peer(relay, config=Config(neighbours_target=0))
+    for name in (*sites, "asker"):
+        sim.add_peer(name, config=Config(neighbours_target=0), seeds=["r1", "r2"])
+
+    def respond(asked: SimAsked) -> object:
+        peer, delay_s = sim.peer(asked.site), rng.uniform(0, 0.15)
+        sim.at(sim.now + delay_s, lambda: peer.is_running and peer.answer(asked, asked.site, sim.now))  # type: ignore[arg-type,return-value]
+        return LATER
+
+    for name in ("r1", "r2", *sites):
+        sim.subscribe(name, "q")
+        sim.respond(name, respond)
+    for a in ("r1", "r2"):
+        for b in (*sites, "asker"):
+            delay_s = rng.choice((0.0002, 0.001, 0.01, 0.03))
+            sim.connect(a, b, Conditions(delay_s=delay_s, jitter_s=0.001))
+    assert sim.run_until_true(sim.is_settled, 20)
+    sim.run_for(2)
+    harvests = [sim.request("asker", "q", merge="collect" if each % 2 else "") for each in range(25)]
+    sim.run_for(rng.uniform(0, 0.12))
+    sim.crash("r1", reset=True)
+    sim.run_for(3)
+    for harvest in harvests:
+        assert harvest.result is not None
+        assert harvest.over_at - harvest.asked_at < 1.0
+        assert {each.site for each in harvest.result.missing} <= {"r1"}
