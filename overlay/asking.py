@@ -36,6 +36,11 @@ class Protocol(enum.StrEnum):
         return self in (Protocol.CONVERGE, Protocol.MERGE)
 
     @property
+    def leaves_mesh(self) -> bool:
+        """Whether replies go past the mesh, unencrypted and unproven."""
+        return self in (Protocol.DIRECT, Protocol.DATAGRAM)
+
+    @property
     def is_repaired(self) -> bool:
         """Whether the publisher asks again when the way back broke; the others wait for a silence (tau)."""
         return self in (Protocol.CONVERGE, Protocol.MERGE, Protocol.STATELESS)

@@ -298,6 +298,8 @@ class Replies:
     ) -> list[Action]:
         if request.origin != plan.origin or request.epoch != plan.epoch:
             raise PeerError(DropReason.CONFLICT, "a request of somebody else")
+        if request.protocol.leaves_mesh and not self._spreading.verifier.is_open:
+            raise PeerError(DropReason.UNTRUSTED, "replies would leave the secured mesh")
         if request.origin == self._identity.peer:
             return []
         actions = self._learn(request.records, link, now)

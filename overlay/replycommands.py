@@ -43,7 +43,7 @@ class ReplyCommands:
             protocol = Protocol.MERGE if merge else Protocol.CONVERGE
         if protocol is Protocol.MERGE and not merge:
             merge = "histogram"
-        if protocol in (Protocol.DIRECT, Protocol.DATAGRAM) and not self._parts.verifier.is_open:
+        if protocol.leaves_mesh and not self._parts.verifier.is_open:
             raise UsageError(f"protocol = {protocol.value!r}: such replies would leave the secured mesh")
         wanted = [each for each in expects if each]
         number, actions = self._replies.request(

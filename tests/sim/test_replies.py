@@ -10,6 +10,7 @@ from anabranch.overlay.asking import Protocol
 from anabranch.overlay.config import Config
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.qos import Role
+from anabranch.security.signing import NullVerifier
 from anabranch.transport.simulator import DECLINE, LATER, Conditions, SimAsked, Simulator
 
 SEEDS = int(os.environ.get("ANABRANCH_REPLY_SEEDS", "10"))
@@ -298,3 +299,19 @@ def test_what_was_on_its_way_over_a_relay_that_dies_keeps_nobody_waiting_for_a_c
         assert harvest.result is not None
         assert harvest.over_at - harvest.asked_at < 1.0
         assert {each.site for each in harvest.result.missing} <= {"r1"}
+
+
+@pytest.mark.parametrize("protocol", [Protocol.DIRECT, Protocol.DATAGRAM])
+def test_a_secured_site_answers_no_request_past_the_mesh(protocol: Protocol) -> None:
+    class Closed(NullVerifier):
+        is_open = False
+
+    sim = tree()
+    for name in ("a", "b"):
+        sim.peer(name).node._parts.spreading.verifier = Closed()
+    harvest = sim.request("root", "q", protocol=protocol, tau_s=0.5)
+    sim.run_for(1.0)
+    assert harvest.result is not None
+    assert harvest.result.answered == 0
+    assert not any(peer.replying.asked for peer in sim.running())
+    assert sim.counters()["dropped.untrusted"] == 2
