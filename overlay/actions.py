@@ -62,6 +62,8 @@ class AssuredDelivery(DeliveredRun, kw_only=True):
 
     intake: Intake
     """Where its consumer stands with the stream."""
+    selected: Selected | None = None
+    """Whom it is for, if the topic alone does not decide that."""
 
 
 class Deliver(msgspec.Struct):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from anabranch.overlay.attributes import Plain
 from anabranch.overlay.codec import Frame, encode_body, fill_large
 from anabranch.overlay.errors import DropReason, PeerError, UsageError
 from anabranch.overlay.headers import Run
@@ -43,6 +44,12 @@ class AssuredRun(msgspec.Struct, array_like=True):
     stream: StreamKey
     run: Run
     starts: list[Start] = []
+    attributes: dict[str, Plain] = {}
+    """Of all its messages: what filters look at."""
+    to: str = ""
+    """The sites that they are for; empty for all."""
+    floor: int = 0
+    """All before it are settled for each consumer that this is sent to."""
 
 
 class State(enum.IntEnum):
@@ -72,6 +79,8 @@ class Progress(msgspec.Struct, array_like=True):
     """All before it are in the application's queues; for a durable subscription: accepted, for good."""
     gap_end: int = 0
     """Later messages from here on are there; what lies between is missing."""
+    refused: list[tuple[int, int]] = []
+    """Of what counts as confirmed: from where until where (excluded) they were not for this site any more."""
 
 
 _runs_decoder = msgspec.msgpack.Decoder(list[AssuredRun])
@@ -131,6 +140,8 @@ def decode_progress(frames: Sequence[Frame]) -> list[Progress]:
             raise PeerError(DropReason.MALFORMED, "name of a durable subscription")
         if not 0 <= each.confirmed <= each.arrived < SEQUENCE_MAX or not 0 <= each.gap_end < SEQUENCE_MAX:
             raise PeerError(DropReason.MALFORMED, "confirmation out of range")
+        if any(not 0 <= first < end <= each.confirmed for first, end in each.refused):
+            raise PeerError(DropReason.MALFORMED, "refusal out of range")
     return found
 
 

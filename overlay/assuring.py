@@ -16,10 +16,13 @@ from anabranch.overlay.errors import DropReason
 from anabranch.overlay.identity import Identity
 from anabranch.overlay.outstreams import FLIGHT_MAX_BYTES, WINDOW_LEAST, WINDOW_MAX, Kept, OutStream, Receiver
 from anabranch.overlay.qos import Demand, Unconfirmed
+from anabranch.overlay.selections import Selected
 from anabranch.overlay.sessions import TimerKey
 from anabranch.overlay.timers import Timers
 
 TELL_STORE_EVERY_S = 0.25
+SELECTIONS_MAX = 256
+"""Sets of receivers that one publisher remembers; a forgotten one begins a new stream."""
 GRACE_S = 0.25
 """A confirmation may come so much later than the deadline of its message."""
 
@@ -77,18 +80,39 @@ class Assuring:
                 stream.receivers[peer, name] = receiver
         return stream
 
+    def selection(self, stream: OutStream, peers: tuple[str, ...]) -> OutStream | None:
+        """The stream of what a publisher puts for these peers alone, if it did before."""
+        found = stream.selections.pop(peers, None)
+        if found is not None:
+            stream.selections[peers] = found
+        return found
+
+    def select(self, stream: OutStream, peers: tuple[str, ...], publisher: int) -> OutStream:
+        """A stream for what a publisher puts for these peers alone."""
+        key = StreamKey(publisher, self._identity.epoch, False)
+        made = self._streams[key] = OutStream(key, stream.topic, stream.demand, stream.limit_s)
+        made.only = peers
+        stream.selections[peers] = made
+        if len(stream.selections) > SELECTIONS_MAX:
+            self.close(stream.selections.pop(next(iter(stream.selections))))
+        return made
+
     def close(self, stream: OutStream) -> None:
         """No more is put; what is unsettled is still seen to."""
+        for each in stream.selections.values():
+            self.close(each)
         stream.is_closed = True
         if not stream.key.durable and stream.floor == stream.next_sequence:
             self._streams.pop(stream.key, None)
 
-    def publish(self, stream: OutStream, payload: object, size: int, now: float) -> tuple[int, list[Action]]:
+    def publish(
+        self, stream: OutStream, payload: object, size: int, now: float, selected: Selected | None = None
+    ) -> tuple[int, list[Action]]:
         """Take a message; it leaves with the next flush. Its sequence."""
         actions = self._audiences.refresh(stream, now)
         sequence = stream.next_sequence
         stream.next_sequence = sequence + 1
-        stream.keep(sequence, Kept(payload, size, now))
+        stream.keep(sequence, Kept(payload, size, now, selected))
         self._counters["published"] += 1
         self._unsent[stream.key] = stream
         return sequence, actions
@@ -240,11 +264,10 @@ class Assuring:
             receiver.last_at = now
         elif told.arrived < receiver.arrived and told.state == State.BUSY:
             receiver.back_to(told.arrived)
-        if told.confirmed > receiver.resolved:
-            self._counters.add("confirmed", told.confirmed - receiver.resolved)
-            receiver.resolved = told.confirmed
-            receiver.asked = 0
-            receiver.last_at = now
+        for first, end in told.refused:
+            self._confirm(receiver, first, now)
+            stream.fail(receiver, end, Unconfirmed.NOT_SELECTED)
+        self._confirm(receiver, told.confirmed, now)
         receiver.waits_for = Unconfirmed.SILENT
         if told.state == State.BUSY:
             receiver.back_to(told.arrived)
@@ -260,6 +283,13 @@ class Assuring:
             self._counters.add("resent_end_to_end", max(0, end - receiver.arrived))
             return self._consigning.post(stream, receiver.arrived, end, [receiver], now, True)
         return []
+
+    def _confirm(self, receiver: Receiver, until: int, now: float) -> None:
+        if until > receiver.resolved:
+            self._counters.add("confirmed", until - receiver.resolved)
+            receiver.resolved = until
+            receiver.asked = 0
+            receiver.last_at = now
 
     # What is settled
 

@@ -57,8 +57,7 @@ class Audiences:
             return []
         stream.stamp = stamp
         actions: list[Action] = []
-        plain = [peer for peer in self._matching.peers(stream.topic) if self._wants_plainly(peer, stream)]
-        wanted = {(peer, "") for peer in plain}
+        wanted = {(peer, "") for peer in self._plain(stream)}
         if stream.key.durable:
             for peer, name, pattern in self._all_known():
                 if (peer, name) not in stream.receivers and matches(pattern, stream.topic):
@@ -97,6 +96,13 @@ class Audiences:
             stream.receivers[key] = Receiver(*key, stream.next_sequence, now)
         stream.names = tuple(sorted({peer for peer, _ in stream.receivers}))
         return actions
+
+    def _plain(self, stream: OutStream) -> list[str]:
+        """The peers that must confirm for all but their durable subscriptions."""
+        if stream.only is not None:  # whom each message is for was decided when it was put
+            possible = set(self._matching.possible_peers(stream.topic))
+            return [peer for peer in stream.only if peer in possible]
+        return [peer for peer in self._matching.peers(stream.topic) if self._wants_plainly(peer, stream)]
 
     def _wants_plainly(self, peer: str, stream: OutStream) -> bool:
         """Whether a peer wants it for other than durable subscriptions."""

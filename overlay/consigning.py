@@ -23,6 +23,7 @@ from anabranch.overlay.outstreams import (
 )
 from anabranch.overlay.posting import Posting
 from anabranch.overlay.qos import Demand, Unconfirmed
+from anabranch.overlay.selections import Selected
 from anabranch.overlay.sessions import TimerKey
 from anabranch.overlay.taking import Taking
 from anabranch.overlay.timers import Timers
@@ -150,19 +151,25 @@ class Consigning:
         starts = [Start(r.peer, r.consumer, r.resolved) for r in receivers if r.needs_start]
         actions: list[Action] = []
         sequence = first
+        floor = min(receiver.resolved for receiver in receivers)
         while True:
             payloads: list[object] = []
             size, begin = 0, sequence
+            selected = stream.kept[begin].selected if begin in stream.kept else None
             while sequence < last and size < BUNDLE_BYTES and (message := stream.kept.get(sequence)):
+                if message.selected is not selected and not _is_same(message.selected, selected):
+                    break
                 payloads.append(message.payload)
                 size += message.size + MESSAGE_BYTES
                 sequence += 1
             started_at = stream.kept[begin].put_at if payloads else now
+            attributes, to = selected.wire if payloads and selected is not None else ({}, "")
             run = Run(stream.topic, stream.key.publisher, begin, payloads)
+            assured = AssuredRun(stream.key, run, starts, attributes, to, floor)
             if any(receiver.peer == me for receiver in receivers):
-                actions += self._take_ourselves(stream, run, starts, started_at, now)
+                actions += self._take_ourselves(stream, assured, started_at, now)
             if route is not None:
-                body = encode_assured([AssuredRun(stream.key, run, starts)], self._config.inline_max_bytes)
+                body = encode_assured([assured], self._config.inline_max_bytes)
                 actions += self._posting.post(
                     route, body, _ASSURED, len(payloads), started_at, stream.deadline_us
                 )
@@ -170,10 +177,15 @@ class Consigning:
                 return actions
 
     def _take_ourselves(
-        self, stream: OutStream, run: Run, starts: list[Start], started_at: float, now: float
+        self, stream: OutStream, assured: AssuredRun, started_at: float, now: float
     ) -> list[Action]:
+        run = assured.run
         values = [decode_value(memoryview(p)) if type(p) is msgspec.Raw else p for p in run.payloads]
         own = Run(run.topic, run.publisher, run.first_sequence, values)
         me = self._identity.peer
-        runs = [AssuredRun(stream.key, own, starts)]
+        runs = [msgspec.structs.replace(assured, run=own)]
         return self._taking.take(me, (me,), runs, started_at, stream.deadline_us, now)
+
+
+def _is_same(one: Selected | None, other: Selected | None) -> bool:
+    return one is not None and other is not None and one.wire == other.wire

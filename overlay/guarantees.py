@@ -60,6 +60,29 @@ class GuaranteeCommands:
         self._actions += actions
         return sequence
 
+    def select_assured(
+        self,
+        stream: OutStream,
+        payload: object,
+        size: int,
+        attributes: Mapping[str, object] | None,
+        to: str | None,
+        now: float,
+    ) -> tuple[OutStream, int]:
+        """The same for one with attributes or for selected sites: its stream, its sequence there.
+
+        Those that it is for now must confirm it. Each set of receivers is a stream of its own.
+        """
+        parts = self._parts
+        selected = parts.selections.selected(attributes, to)
+        peers = parts.matching.selected_peers(stream.topic, selected)
+        chosen = parts.assuring.selection(stream, peers)
+        if chosen is None:
+            chosen = parts.assuring.select(stream, peers, parts.publishing.new_flow().publisher)
+        sequence, actions = parts.assuring.publish(chosen, payload, size, now, selected)
+        self._actions += actions
+        return chosen, sequence
+
     def stored(self, stream: OutStream, first: int, messages: list[Kept], now: float) -> None:
         """The store holds these messages of a persistent publisher; they leave with a flush."""
         self._actions += self._parts.assuring.stored(stream, first, messages, now)

@@ -6,6 +6,8 @@ from anabranch.overlay.assured import Progress, State, StreamKey
 
 HELD_RUNS_MAX = 1024
 """Runs of one stream that may wait for earlier ones; its publisher sends again what is refused."""
+REFUSED_MAX = 64
+"""Pieces of one stream that were not for this site any more, until the publisher is known to know of them."""
 
 
 class Held(Protocol):
@@ -28,6 +30,7 @@ class Intake:
         "is_closed",
         "is_durable",
         "origin",
+        "refused",
         "stream",
         "topic",
     )
@@ -49,6 +52,8 @@ class Intake:
         self.has_room_again = False
         """It had none, has some now, and the publisher does not know yet."""
         self.is_closed = False
+        self.refused: list[tuple[int, int]] = []
+        """What was taken although it was not for this site any more: told until the publisher knows."""
         self._held: list[tuple[Held, int]] = []
 
     def progress(self) -> Progress:
@@ -56,7 +61,25 @@ class Intake:
         state = State.BUSY if self.is_busy else State.AGAIN if self.has_room_again else State.FINE
         self.has_room_again = False
         gap_end = self._held[0][0].first_sequence if self._held else 0
-        return Progress(self.stream, self.consumer, int(state), self.handed, self.confirmed, gap_end)
+        return Progress(
+            self.stream, self.consumer, int(state), self.handed, self.confirmed, gap_end, list(self.refused)
+        )
+
+    def refuse(self, end: int) -> bool:
+        """What comes next, up to here, is for others now; False when it must come again later."""
+        if self.refused and self.refused[-1][1] == self.handed:
+            self.refused[-1] = (self.refused[-1][0], end)
+        elif len(self.refused) < REFUSED_MAX:
+            self.refused.append((self.handed, end))
+        else:
+            return False
+        self.handed = self.confirmed = end
+        return True
+
+    def settled(self, floor: int) -> None:
+        """The publisher knows what became of all before this."""
+        if self.refused and self.refused[0][1] <= floor:
+            self.refused = [each for each in self.refused if each[1] > floor]
 
     def hold(self, run: Held, size: int) -> bool:
         """Keep a run until what is missing before it has come; False if it cannot, or need not."""

@@ -51,6 +51,10 @@ class Matching:
         """The peers that want a topic, some of them with filters; sorted."""
         return self._peers.get(topic)[1].possibly()
 
+    def possible_subscriptions(self, topic: str) -> tuple[SubscriptionId, ...]:
+        """The local subscriptions that want a topic, some of them with filters."""
+        return self._subscriptions.get(topic)[1].possibly()
+
     def selected_peers(self, topic: str, selected: Selected) -> tuple[str, ...]:
         """The peers that one publication is for, sorted."""
         peers = self._peers.get(topic)[1].by(selected.attributes)

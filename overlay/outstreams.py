@@ -11,6 +11,7 @@ import msgspec
 from anabranch.overlay.actions import Failure
 from anabranch.overlay.assured import StreamKey
 from anabranch.overlay.qos import Demand, Unconfirmed
+from anabranch.overlay.selections import Selected
 
 MESSAGE_BYTES = 256
 """Counted for each message beside its payload."""
@@ -31,6 +32,8 @@ class Kept(msgspec.Struct, gc=False):
     payload: object
     size: int
     put_at: float
+    selected: Selected | None = None
+    """Whom it is for, if the topic alone does not decide that."""
 
 
 class Receiver:
@@ -120,6 +123,10 @@ class OutStream:
     ) -> None:
         self.key = key
         self.topic = topic
+        self.only: tuple[str, ...] | None = None
+        """The peers that its messages were selected for; None: whoever wants the topic."""
+        self.selections: dict[tuple[str, ...], OutStream] = {}
+        """Streams of the same publisher for selected peers, the last one used last."""
         self.demand = demand
         self.deadline_us = min(int(demand.deadline_s * 1e6), 2**32 - 1)
         self.limit_s = limit_s

@@ -97,7 +97,7 @@ class Parts:
             self.timers,
         )
         common = (counters, self.timers)
-        self.taking = Taking(identity, config, self.matching, durables, posting, *common)
+        self.taking = Taking(identity, config, self.matching, self.selections, durables, posting, *common)
         self.audiences = audiences = Audiences(identity, self.matching, durables, counters)
         consigning = Consigning(identity, config, posting, self.taking, *common)
         self.assuring = Assuring(identity, config, audiences, consigning, *common)

@@ -62,6 +62,8 @@ class Unconfirmed(enum.StrEnum):
     """It cancelled its subscription, left or restarted before it confirmed."""
     NO_SUBSCRIBER = "no_subscriber"
     """It arrived where nobody wanted it any more."""
+    NOT_SELECTED = "not_selected"
+    """When it arrived, the site was no longer one of those that it was for."""
     EXPIRED = "expired"
     """It waited in the store for longer than that keeps messages."""
     DAMAGED = "damaged"

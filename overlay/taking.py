@@ -29,6 +29,7 @@ from anabranch.overlay.identity import Identity
 from anabranch.overlay.intakes import Held, Intake
 from anabranch.overlay.matching import Matching
 from anabranch.overlay.posting import Posting
+from anabranch.overlay.selections import Selections
 from anabranch.overlay.sessions import TimerKey
 from anabranch.overlay.timers import Timers
 
@@ -51,6 +52,7 @@ class Taking:
         identity: Identity,
         config: Config,
         matching: Matching,
+        selections: Selections,
         durables: Durables,
         posting: Posting,
         counters: Counters,
@@ -61,6 +63,7 @@ class Taking:
         self._identity = identity
         self._config = config
         self._matching = matching
+        self._selections = selections
         self._durables = durables
         self._posting = posting
         self._counters = counters
@@ -95,7 +98,11 @@ class Taking:
         actions: list[Action] = []
         for each in runs:
             run = each.run
-            consumers = self._consumers(run.topic, each.stream.durable)
+            selected = None
+            if each.attributes or each.to:
+                selected = self._selections.read(each.attributes, each.to)
+            may_be_filtered = selected is not None or not run.payloads
+            consumers = self._consumers(run.topic, each.stream.durable, may_be_filtered)
             addressed = {start.consumer: start for start in each.starts if start.peer == self._identity.peer}
             if not consumers and not addressed:
                 self._counters.drop(DropReason.NO_SUBSCRIBER, len(run.payloads))
@@ -119,7 +126,9 @@ class Taking:
                     deadline_us / 1e6,
                     path,
                     intake=intake,
+                    selected=selected,
                 )
+                intake.settled(each.floor)
                 if not self._offer(intake, delivery, subscriptions, actions):
                     self._note(intake, now)
         return actions + self._confirm(origin, now)
@@ -129,6 +138,8 @@ class Taking:
         intake = run.intake
         if run.first_sequence != intake.handed or intake.is_closed:
             return 0, []  # an earlier one found no room, or its subscription is gone
+        if run.selected is not None and not self._matching.selected_subscriptions(run.topic, run.selected):
+            return 0, self._refuse(intake, run, now)
         count = min(room, len(run.payloads))
         intake.handed += count
         intake.is_busy = count < len(run.payloads)
@@ -181,11 +192,21 @@ class Taking:
 
     # Inside
 
+    def _refuse(self, intake: Intake, run: AssuredDelivery, now: float) -> list[Action]:
+        """This site is no longer one that a run is for: it is not handed over, and its publisher told so."""
+        if not intake.refuse(run.first_sequence + len(run.payloads)):
+            self._held_bytes -= intake.start_over()
+            return []
+        self._counters.drop(DropReason.NOT_SELECTED, len(run.payloads))
+        self._note(intake, now)
+        return self._confirm(intake.origin, now)
+
     def _consumers(
-        self, topic: str, durable: bool
+        self, topic: str, durable: bool, may_be_filtered: bool
     ) -> dict[str, tuple[tuple[SubscriptionId, ...], OwnDurable | None]]:
         """Who here takes a topic: all plain subscriptions as one, each durable one by itself."""
-        plain = self._matching.subscriptions(topic)
+        matching = self._matching
+        plain = matching.possible_subscriptions(topic) if may_be_filtered else matching.subscriptions(topic)
         if not durable:
             return {"": (plain, None)} if plain else {}
         own = self._durables.open_for(topic)
@@ -275,6 +296,8 @@ class Taking:
                 return False
             run = msgspec.structs.replace(run, payloads=run.payloads[skip:], first_sequence=intake.expected)
         intake.expected += len(run.payloads)
+        if run.selected is not None:
+            subscriptions = self._matching.selected_subscriptions(run.topic, run.selected)
         actions.append(DeliverAssured(subscriptions, run))
         return True
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from anabranch.overlay.assured import StreamKey
 from anabranch.overlay.bundles import Queued
 from anabranch.overlay.codec import encode_payload
 from anabranch.overlay.config import TopicRule
@@ -30,7 +31,14 @@ BREATHE_EVERY = 64
 class AssuredPublisher(Publisher):
     """Publishes to one topic with a guarantee. Made by `Peer.publisher(..., guarantee=...)`."""
 
-    __slots__ = ("_asked_from", "_confirmations", "_put_count", "_rate", "_receivers", "_seen_names")
+    __slots__ = (
+        "_asked",
+        "_confirmations",
+        "_put_count",
+        "_rate",
+        "_receivers",
+        "_seen_names",
+    )
 
     def __init__(
         self,
@@ -45,7 +53,9 @@ class AssuredPublisher(Publisher):
         self._rate = rate
         self._confirmations = confirmations
         self._put_count = 0
-        self._asked_from = confirmations.stream.next_sequence
+        self._asked: dict[StreamKey, tuple[Confirmations, int]] = {}
+        """What was put since `confirmed` was called: a stream for each set of receivers, and its first."""
+        self._ask_for(confirmations, confirmations.stream.next_sequence)
         self._receivers: dict[str, None] = {}
         self._seen_names: tuple[str, ...] = ()
 
@@ -61,28 +71,28 @@ class AssuredPublisher(Publisher):
     async def put(
         self, payload: object, *, attributes: Mapping[str, object] | None = None, to: str | None = None
     ) -> Receipt:
-        """Publish; the receipt tells who confirmed. Whom it is for, the topic alone decides.
+        """Publish; the receipt tells who confirmed.
+
+        With `attributes` and `to` (see `Publisher.put`) those must confirm whom it is for when it is put. A
+        site that has become another by the time it arrives does not deliver it: `not_selected`.
 
         Acknowledged: returns when the message has been taken. With `unconfirmed_max_bytes` unconfirmed it
         waits, or raises LimitError if the overflow policy is not `block`.
         """
-        refuse_selection(self.topic, attributes, to)
         payload, size = self._checked(payload)
         await self._admit()
         config = self._shell.node.config
-        stream = self._confirmations.stream
-        while stream.kept_bytes >= config.unconfirmed_max_bytes:
+        while (unconfirmed := self._unconfirmed_bytes()) >= config.unconfirmed_max_bytes:
             if self._overflow is not Overflow.BLOCK:
                 raise LimitError(
-                    f"{stream.kept_bytes} B of {self.topic!r} are unconfirmed: "
+                    f"{unconfirmed} B of {self.topic!r} are unconfirmed: "
                     f"unconfirmed_max_bytes = {config.unconfirmed_max_bytes}; wait for confirmations"
                 )
-            await self._confirmations.changed()
+            await self._some_confirmed()
             self._gate.check()
-        receipt = Receipt(self._confirmations)
-        sequence = self._shell.node.publish_assured(stream, payload, size, time.monotonic())
-        self._confirmations.register(receipt, sequence)
-        self._note_receivers()
+        confirmations, sequence = self._take(payload, size, attributes, to)
+        receipt = Receipt(confirmations)
+        confirmations.register(receipt, sequence)
         self._shell.published(self._outlet, False)
         self._put_count += 1
         if self._put_count % BREATHE_EVERY == 0:
@@ -93,16 +103,13 @@ class AssuredPublisher(Publisher):
         self, payload: object, *, attributes: Mapping[str, object] | None = None, to: str | None = None
     ) -> bool:
         """Publish without waiting; False, and not taken, with `unconfirmed_max_bytes` unconfirmed."""
-        refuse_selection(self.topic, attributes, to)
         payload, size = self._checked(payload)
-        stream = self._confirmations.stream
         if self._rate is not None and self._rate.take(time.monotonic()):
             self._shell.node.counters.drop(DropReason.RATE)
             return False
-        if stream.kept_bytes >= self._shell.node.config.unconfirmed_max_bytes:
+        if self._unconfirmed_bytes() >= self._shell.node.config.unconfirmed_max_bytes:
             return False
-        self._shell.node.publish_assured(stream, payload, size, time.monotonic())
-        self._note_receivers()
+        self._take(payload, size, attributes, to)
         self._shell.published(self._outlet, False)
         return True
 
@@ -111,15 +118,29 @@ class AssuredPublisher(Publisher):
 
         After `timeout` seconds it tells how it stands.
         """
-        confirmations = self._confirmations
-        end = confirmations.stream.next_sequence
-        await confirmations.wait(end, timeout)
-        missing = confirmations.failed_since(self._asked_from)
-        for peer, reason in confirmations.outstanding(end - 1).items():
-            missing.setdefault(peer, reason)
+        asked = [(*each, each[0].stream.next_sequence) for each in self._asked.values()]
+        try:
+            async with asyncio.timeout(timeout):
+                for confirmations, _, end in asked:
+                    await confirmations.wait(end, None)
+        except TimeoutError:
+            pass
+        missing: dict[str, str] = {}
+        for confirmations, first, end in asked:
+            missing.update(confirmations.failed_since(first))
+            for peer, reason in confirmations.outstanding(end - 1).items():
+                missing.setdefault(peer, reason)
         outcome = Outcome(tuple(name for name in self._receivers if name not in missing), missing)
-        self._asked_from = min(end, confirmations.floor)
-        self._receivers = dict.fromkeys(self._seen_names)
+        self._asked.clear()
+        left = []
+        for confirmations, _, end in asked:
+            if confirmations.floor < end:
+                left += confirmations.stream.names
+            if confirmations.floor < end or confirmations is self._confirmations:
+                self._ask_for(confirmations, min(end, confirmations.floor))
+        if len(asked) > 1:
+            self._seen_names = ()
+        self._receivers = dict.fromkeys(left or self._seen_names)
         return outcome
 
     def close(self) -> None:
@@ -141,19 +162,57 @@ class AssuredPublisher(Publisher):
         self._check(size)
         return encoded, size
 
-    def _note_receivers(self) -> None:
-        names = self._confirmations.stream.names
+    def _take(
+        self, payload: object, size: int, attributes: Mapping[str, object] | None, to: str | None
+    ) -> tuple[Confirmations, int]:
+        """Publish; where its receipt belongs, and its sequence there."""
+        node, now = self._shell.node, time.monotonic()
+        main = self._confirmations
+        if attributes is None and to is None:
+            sequence = node.publish_assured(main.stream, payload, size, now)
+            self._note_receivers(main)
+            return main, sequence
+        stream, sequence = node.select_assured(main.stream, payload, size, attributes, to, now)
+        confirmations = self._shell.assurances.confirmations(stream)
+        if stream.key not in self._asked:
+            self._ask_for(confirmations, sequence)
+        self._note_receivers(confirmations)
+        return confirmations, sequence
+
+    def _ask_for(self, confirmations: Confirmations, first: int) -> None:
+        self._asked[confirmations.stream.key] = (confirmations, first)
+
+    def _unconfirmed_bytes(self) -> int:
+        main = self._confirmations.stream
+        return main.kept_bytes + sum(each.kept_bytes for each in main.selections.values())
+
+    async def _some_confirmed(self) -> None:
+        """Until something of what was put is settled."""
+        every = self._shell.assurances.confirmations
+        main = self._confirmations.stream
+        waiting = [asyncio.ensure_future(every(each).changed()) for each in (main, *main.selections.values())]
+        try:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
+        for each in done:
+            each.result()
+
+    def _note_receivers(self, confirmations: Confirmations) -> None:
+        names = confirmations.stream.names
         if names is not self._seen_names:
             self._seen_names = names
             self._receivers.update(dict.fromkeys(names))
 
 
 def refuse_selection(topic: str, attributes: Mapping[str, object] | None, to: str | None) -> None:
-    """UsageError when a publisher with a guarantee is asked to select its receivers."""
+    """UsageError when a persistent publisher is asked to select its receivers."""
     if attributes is not None or to is not None:
         raise UsageError(
-            f"publisher of {topic!r}: attributes and to go with guarantee='best_effort' only; "
-            "take another publisher for what is for selected receivers"
+            f"publisher of {topic!r}: attributes and to do not go with guarantee='persistent', since nobody "
+            "knows what a site will be when it comes back for its messages; put with 'acknowledged' or "
+            "'best_effort', or give a topic of its own to what only some shall keep"
         )
 
 
@@ -198,7 +257,7 @@ class PersistentPublisher(AssuredPublisher):
             self._gate.check()
         receipt = Receipt(self._confirmations)
         await store.append(self._confirmations.stream.key, payload, size, receipt)
-        self._note_receivers()
+        self._note_receivers(self._confirmations)
         return receipt
 
     def put_nowait(

@@ -17,7 +17,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """The peers that confirmed everything asked about."""
     missing: dict[str, str]
     """The others that wanted it when it was put, and why there is no confirmation: `outstanding` (it may
-    still come), `silent`, `unreached`, `busy`, `left`, `no_subscriber`, `expired`, `damaged`."""
+    still come), `silent`, `unreached`, `busy`, `left`, `no_subscriber`, `not_selected`,
+    `expired`, `damaged`."""
 
     @property
     def complete(self) -> bool:

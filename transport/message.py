@@ -5,8 +5,9 @@ from typing import Protocol
 
 import msgspec
 
-from anabranch.overlay.actions import DeliveredRequest, DeliveredRun, SelectedDelivery
+from anabranch.overlay.actions import AssuredDelivery, DeliveredRequest, DeliveredRun, SelectedDelivery
 from anabranch.overlay.errors import UsageError
+from anabranch.overlay.selections import Selected
 
 
 class Answering(Protocol):
@@ -73,7 +74,7 @@ class Message(msgspec.Struct, gc=False, frozen=True):
     def attributes(self) -> Mapping[str, object]:
         """What it was published with; sets as frozensets."""
         run = self._run
-        return dict(run.selected.attributes) if isinstance(run, SelectedDelivery) else {}
+        return dict(selected.attributes) if (selected := _selected(run)) is not None else {}
 
     @property
     def to(self) -> str:
@@ -81,7 +82,8 @@ class Message(msgspec.Struct, gc=False, frozen=True):
         run = self._run
         if isinstance(run, DeliveredRequest):
             return run.to
-        return run.selected.to.text if isinstance(run, SelectedDelivery) and run.selected.to else ""
+        selected = _selected(run)
+        return selected.to.text if selected is not None and selected.to is not None else ""
 
     @property
     def late(self) -> bool:
@@ -116,3 +118,8 @@ def replying_of(run: DeliveredRun) -> Answering:
     if not isinstance(run, DeliveredRequest):
         raise UsageError(f"message on {run.topic!r} asks for no reply: its publisher used put, not request")
     return run.replying  # type: ignore[return-value]
+
+
+def _selected(run: DeliveredRun) -> Selected | None:
+    """Whom it was for, if not the topic alone decided that."""
+    return run.selected if isinstance(run, SelectedDelivery | AssuredDelivery) else None

@@ -285,7 +285,10 @@ class Peer(Requesting, Topical, Awaiting):
         host = PeerHost(self._subscriptions, shell)
         if durable is not None:
             if where is not None:
-                raise UsageError(f"where with durable = {durable!r}: durable ones take whole topics")
+                raise UsageError(
+                    f"where with durable = {durable!r}: persistent publishers put whole topics, so there is "
+                    "nothing to filter by; give a topic of its own to what only some shall keep"
+                )
             if on_missed is not None or silence is not None:
                 raise UsageError(f"on_missed with durable = {durable!r}: nothing is missed there; it waits")
             persistence = self._persistent(f"durable = {durable!r}")

@@ -7,7 +7,6 @@ from anabranch._crossing import Intake, LoopThread
 from anabranch._ends import Publisher, Subscription
 from anabranch.overlay.errors import ClosedError
 from anabranch.transport.assured import AssuredPublisher as AsyncPublisher
-from anabranch.transport.assured import refuse_selection
 from anabranch.transport.confirmations import Outcome
 from anabranch.transport.confirmations import Receipt as AsyncReceipt
 from anabranch.transport.durable import DurableMessage
@@ -51,8 +50,8 @@ class AssuredPublisher(Publisher):
         self, payload: object, *, attributes: Mapping[str, object] | None = None, to: str | None = None
     ) -> Receipt:
         """Publish; the receipt tells who confirmed. Waits as `anabranch.AssuredPublisher.put` does."""
-        refuse_selection(self.topic, attributes, to)
-        return Receipt(self._thread, self._thread.call(self._inner.put(payload)))
+        put = self._inner.put(payload, attributes=attributes, to=to)
+        return Receipt(self._thread, self._thread.call(put))
 
     def confirmed(self, timeout: float | None = None) -> Outcome:
         """Wait until everything put so far is settled; after `timeout` seconds, how it stands."""

@@ -1,8 +1,11 @@
 """Content filters and selections of sites over real sockets, asynchronous and blocking."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
-from anabranch import ExpressionError, UsageError
+from anabranch import ExpressionError, Peer, UsageError
 from anabranch.blocking import Peer as BlockingPeer
 from anabranch.overlay.config import Config
 from anabranch.testing import mesh
@@ -57,15 +60,72 @@ async def _sites() -> None:
             await a.put("t", 4, attributes={"x": {}})
         with pytest.raises(ExpressionError):
             a.subscribe("t", where="x >")
-        assured = await a.publisher("t", guarantee="acknowledged")
-        with pytest.raises(UsageError, match="best_effort"):
-            await assured.put(1, to="load > 1")
 
 
-@pytest.mark.parametrize("story", [_filters, _sites], ids=["filters", "sites"])
+async def _acknowledged() -> None:
+    async with mesh("a", "b", "c") as peers:
+        a, b, c = peers["a"], peers["b"], peers["c"]
+        inboxes = {"b": b.subscribe("t"), "c": c.subscribe("t", where="level > 2")}
+        b.set_attributes({"load": 0.9})
+        c.set_attributes({"load": 0.1})
+        await a.wait_for_subscribers("t", 2, attributes={"level": 3}, timeout=10)
+        await a.wait_for_subscribers("t", 1, attributes={"level": 3}, to="load < 0.5", timeout=10)
+        publisher = await a.publisher("t", guarantee="acknowledged")
+        receipts = [
+            await publisher.put("all"),
+            await publisher.put("high", attributes={"level": 3}),
+            await publisher.put("b", to="load > 0.5"),
+            await publisher.put("c", attributes={"level": 9}, to="load < 0.5"),
+            await publisher.put("nobody", attributes={"level": 1}, to="load < 0.5"),
+        ]
+        outcomes = [await receipt.confirmed(timeout=10) for receipt in receipts]
+        assert [outcome.confirmed for outcome in outcomes] == [("b",), ("b", "c"), ("b",), ("c",), ()]
+        outcome = await publisher.confirmed(timeout=10)
+        assert (set(outcome.confirmed), outcome.missing) == ({"b", "c"}, {})
+        assert publisher.put_nowait("again", to="load < 0.5", attributes={"level": 3})
+        assert (await publisher.confirmed(timeout=10)).confirmed == ("c",)
+        got = [await inboxes["c"].receive(timeout=10) for _ in range(3)]
+        assert [(each.payload, each.attributes, each.to) for each in got] == [
+            ("high", {"level": 3}, ""),
+            ("c", {"level": 9}, "load < 0.5"),
+            ("again", {"level": 3}, "load < 0.5"),
+        ]
+        assert {(await inboxes["b"].receive(timeout=10)).payload for _ in range(3)} == {"all", "high", "b"}
+        with pytest.raises(ExpressionError, match="column 7"):
+            await publisher.put(1, to="load >")
+
+
+async def _full() -> None:
+    async with mesh("a", "b", config=Config.local(unconfirmed_max_bytes=20_000)) as peers:
+        a, b = peers["a"], peers["b"]
+        b.set_attributes({"on": True})
+        inbox = b.subscribe("t", queue_max=1000)
+        await a.wait_for_subscribers("t", to="on", timeout=10)
+        publisher = await a.publisher("t", guarantee="acknowledged")
+        for number in range(100):  # several times what may be unconfirmed: it waits for confirmations
+            await publisher.put(bytes(1000), to=f"on and {number % 3} >= 0")
+        assert (await publisher.confirmed(timeout=10)).complete
+        assert len([await inbox.receive(timeout=10) for _ in range(100)]) == 100
+
+
+async def _persistent(directory: Path) -> None:
+    async with Peer("a", listen="tcp://127.0.0.1:0", open=True, store_dir=directory) as a:
+        publisher = await a.publisher("t", guarantee="persistent")
+        with pytest.raises(UsageError, match="knows what a site will be"):
+            await publisher.put(1, to="load > 1")
+        with pytest.raises(UsageError, match="nothing to filter by"):
+            a.subscribe("t", durable="d", where="load > 1")
+
+
+def test_what_makes_no_sense_for_messages_that_wait_says_so(tmp_path: Path) -> None:
+    asyncio.run(_persistent(tmp_path))
+
+
+STORIES = {"filters": _filters, "sites": _sites, "acknowledged": _acknowledged, "full": _full}
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 def test_over_real_sockets(story) -> None:  # type: ignore[no-untyped-def]
-    import asyncio
-
     asyncio.run(story())
 
 
@@ -84,3 +144,6 @@ def test_the_blocking_form(tmp_path) -> None:  # type: ignore[no-untyped-def]
             a.put("t", 1, to="laod > 2")
         with pytest.raises(UsageError, match="without a topic"):
             a.put(None, 1)
+        with a.publisher("t", guarantee="acknowledged") as publisher:
+            receipt = publisher.put(4, attributes={"level": 2}, to="load > 2")
+            assert receipt.confirmed(timeout=10).confirmed == ("b",)

@@ -1,14 +1,16 @@
 """Publishers with a guarantee in a simulation; every confirmation is checked against what truly arrived."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from anabranch.overlay.actions import Action, DeliverAssured, Settled
+from anabranch.overlay.assured import StreamKey
 from anabranch.overlay.codec import encode_payload
 from anabranch.overlay.outstreams import OutStream
 from anabranch.overlay.patterns import matches
-from anabranch.overlay.qos import Demand, Unconfirmed
+from anabranch.overlay.qos import Unconfirmed
 from anabranch.transport.simulator.ledger import BrokenPromiseError, Ledger, Published
 
 if TYPE_CHECKING:
@@ -18,13 +20,14 @@ if TYPE_CHECKING:
 class SimPublisher:
     """An acknowledged publisher. Ends with the crash of its peer."""
 
-    def __init__(self, peer: "Shell", topic: str, deadline_s: float, time: float, ledger: Ledger) -> None:
-        local = peer.clock(time)
-        outlet = peer.node.open_publisher(topic, local, Demand(deadline_s))
-        self.stream: OutStream = peer.node.acknowledge(outlet, local)
-        self.published: Published = ledger.open(
-            peer.name, outlet.publisher, peer.incarnation, topic, 0, deadline_s
-        )
+    def __init__(
+        self, peer: "Shell", stream: OutStream, publisher: int, topic: str, deadline_s: float, ledger: Ledger
+    ) -> None:
+        self.stream = stream
+        self.published: Published = ledger.open(peer.name, publisher, peer.incarnation, topic, 0, deadline_s)
+        self.published.is_selected = stream.only is not None
+        self.selections: dict[StreamKey, SimPublisher] = {}
+        """What it put for selected receivers: a stream for each set of them."""
         self.receivers: list[tuple[str, ...]] = []
         """Of each message, by sequence."""
         self.settled = 0
@@ -42,6 +45,22 @@ class SimPublisher:
         sequence = peer.node.publish_assured(self.stream, encoded, size, peer.clock(time))
         self.receivers.append(self.stream.names)
         return sequence
+
+    def select(
+        self, payload: object, attributes: Mapping[str, object] | None, to: str | None, time: float
+    ) -> "SimPublisher":
+        """Publish one message for selected receivers; the stream that it is the last of."""
+        peer, published = self._peer, self.published
+        encoded, size = encode_payload(payload)
+        stream, _ = peer.node.select_assured(self.stream, encoded, size, attributes, to, peer.clock(time))
+        chosen = self.selections.get(stream.key)
+        if chosen is None:
+            number, topic = stream.key.publisher, published.topic
+            chosen = SimPublisher(peer, stream, number, topic, published.deadline_s, self._ledger)
+            self.selections[stream.key] = peer.assured[stream.key] = chosen
+        self._ledger.put(chosen.published, payload, time)
+        chosen.receivers.append(stream.names)
+        return chosen
 
     def settle(self, action: Settled) -> None:
         """Take what the node says; BrokenPromiseError if it confirms what did not arrive."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from anabranch.overlay.actions import DeliveredRun, SelectedDelivery
+from anabranch.overlay.actions import AssuredDelivery, DeliveredRun, SelectedDelivery
 from anabranch.overlay.attributes import NO_ATTRIBUTES, Row
 from anabranch.overlay.expressions import parse
 from anabranch.overlay.headers import PASSES_MAX
@@ -307,10 +307,11 @@ class Ledger:
             raise BrokenPromiseError(f"{what}: the subscription does not exist")
         if not matches(subscription.pattern, run.topic):
             raise BrokenPromiseError(f"{what}: it did not ask for that")
-        attributes = run.selected.attributes if isinstance(run, SelectedDelivery) else NO_ATTRIBUTES
+        selected = run.selected if isinstance(run, SelectedDelivery | AssuredDelivery) else None
+        attributes = selected.attributes if selected is not None else NO_ATTRIBUTES
         if subscription.condition is not None and not subscription.condition.matches(attributes):
             raise BrokenPromiseError(f"{what}, with {attributes}: its filter is {subscription.where!r}")
-        to = run.selected.to if isinstance(run, SelectedDelivery) else None
+        to = selected.to if selected is not None else None
         site = self.sites.get(subscription.peer, NO_ATTRIBUTES)
         if to is not None and not to.matches(site):
             raise BrokenPromiseError(f"{what} as a site with {site}: that was for {to.text!r}")

@@ -198,20 +198,32 @@ class SimPeer(Shell):
         return self.store
 
     def acknowledge(
-        self, topic: str, payloads: Sequence[object], deadline_s: float, time: float
+        self,
+        topic: str,
+        payloads: Sequence[object],
+        deadline_s: float,
+        attributes: Mapping[str, object] | None,
+        to: str | None,
+        time: float,
     ) -> SimPublisher:
         """The application puts messages with an acknowledged publisher, all within one turn."""
         local = self.application_step(time)
         publisher = self._acknowledged.get((topic, deadline_s))
         if publisher is None or publisher.stream.key not in self.assured:
-            publisher = SimPublisher(self, topic, deadline_s, time, self._ledger)
+            outlet = self.node.open_publisher(topic, local, Demand(deadline_s))
+            stream = self.node.acknowledge(outlet, local)
+            publisher = SimPublisher(self, stream, outlet.publisher, topic, deadline_s, self._ledger)
             self._acknowledged[topic, deadline_s] = publisher
             self.assured[publisher.stream.key] = publisher
+        chosen = publisher
         for payload in payloads:
-            publisher.put(payload, time)
+            if attributes is None and to is None:
+                publisher.put(payload, time)
+            else:
+                chosen = publisher.select(payload, attributes, to, time)
         self.node.flush(local)
         self.turn(time)
-        return publisher
+        return chosen
 
     def application_step(self, time: float) -> float:
         """The application does something; what its peer's clock shows."""

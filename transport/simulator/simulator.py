@@ -225,9 +225,20 @@ class Simulator:
         self.peer(name).request(harvest, topic, payload, self.now, **options)
         return harvest
 
-    def acknowledge(self, name: str, topic: str, *payloads: object, deadline_s: float = 0.0) -> SimPublisher:
-        """Put messages with an acknowledged publisher: the same one each time until its peer crashes."""
-        return self.peer(name).acknowledge(topic, payloads, deadline_s, self.now)
+    def acknowledge(
+        self,
+        name: str,
+        topic: str,
+        *payloads: object,
+        deadline_s: float = 0.0,
+        attributes: Mapping[str, object] | None = None,
+        to: str | None = None,
+    ) -> SimPublisher:
+        """Put messages with an acknowledged publisher: the same one each time until its peer crashes.
+
+        For selected receivers, what it returns tells of those messages that went to the same ones.
+        """
+        return self.peer(name).acknowledge(topic, payloads, deadline_s, attributes, to, self.now)
 
     def persist(self, name: str, topic: str, *payloads: object) -> SimStore:
         """Put messages with a persistent publisher; they count once its peer's store has them."""
