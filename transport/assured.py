@@ -132,7 +132,7 @@ class AssuredPublisher(Publisher):
                 missing.setdefault(peer, reason)
         outcome = Outcome(tuple(name for name in self._receivers if name not in missing), missing)
         self._asked.clear()
-        left = []
+        left: list[str] = []
         for confirmations, _, end in asked:
             if confirmations.floor < end:
                 left += confirmations.stream.names
