@@ -10,6 +10,7 @@ from anabranch.overlay.asking import UNREACHED, Protocol, RequestKey
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.coverage import Part, state_of
+from anabranch.overlay.errors import DropReason, PeerError
 from anabranch.overlay.identity import Identity
 from anabranch.overlay.merging import Merge, Merges, merge_all
 from anabranch.overlay.replywire import Merged, Prompt, Report, Request, encode_value, mask_bytes, mask_of
@@ -68,6 +69,8 @@ class Converging:
         key, parent = request.key, path[-2] if len(path) > 1 else ""
         state = self._tending.get(key)
         if state is not None:
+            if is_site and self._identity.peer not in state.index:
+                raise PeerError(DropReason.CONFLICT, "another request came under this number")
             if is_site and not state.is_site:
                 self._become_site(state, parent, behind, request.attempt)
                 return state

@@ -9,12 +9,14 @@ from support_frames import ANYTHING
 from support_nodes import Driver, below, run, tail, wants_record
 
 from anabranch.overlay.actions import Deliver, SendBundle
+from anabranch.overlay.asking import Protocol
 from anabranch.overlay.codec import encode_bundle_header, encode_control, encode_probe, encode_tail
 from anabranch.overlay.config import Config
 from anabranch.overlay.delivering import OVERHEAD_MAX_BYTES
-from anabranch.overlay.headers import Digest, Hello, Inspect, Kind, RecordKind, Records, Run, Want
+from anabranch.overlay.headers import Digest, Flag, Hello, Inspect, Kind, RecordKind, Records, Run, Want
 from anabranch.overlay.identifiers import LinkId
 from anabranch.overlay.qos import Role
+from anabranch.overlay.replywire import Request, encode_items, encode_value
 
 SMALL = Config(
     neighbours_target=0,
@@ -268,6 +270,17 @@ def test_a_bundle_in_our_own_name_is_refused() -> None:
     driver, link = victim()
     driver.bundle(link, tail("me", "b"), [run("forged")])
     assert driver.drops() == {"malformed": 1}
+
+
+def test_a_second_request_under_a_number_in_use_is_refused() -> None:
+    """The first only passes here; the other asks us, whom the first does not know."""
+    driver, link = victim()
+    for hop, (sites, is_for_us) in enumerate(((["c"], False), (["c", "me"], True))):
+        way = tail("b", to=[("c", below(True))], deliver=is_for_us)
+        asked = Request("b", 1, 1, "a", encode_value(1), sites, Protocol.CONVERGE, "", [], 10**6, 1)
+        head = encode_bundle_header(Flag.REQUEST, hop, hop, 0, 0, encode_tail(way))
+        driver.frames(link, head + encode_items([asked]))
+    assert driver.drops() == {"conflict": 1}
 
 
 def test_one_bundle_does_not_become_many_to_the_same_neighbour() -> None:
