@@ -70,6 +70,21 @@ def test_every_command_can_be_loaded_and_helps(call: Call, name: str) -> None:
     assert printed.startswith(f"Usage: anabranch {name} ")
 
 
+def test_reading_options_loads_no_library_that_a_peer_would_carry_along() -> None:
+    code = (
+        "import sys; from anabranch.tools import cli\n"
+        "sys.argv = ['anabranch', 'peer', '--listen', 'nonsense']\n"
+        "try: cli.main()\n"
+        "finally: print('pydantic' in sys.modules)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ran.returncode == 2
+    assert "nonsense" in ran.stderr
+    assert ran.stdout.split() == ["False"]
+
+
 def test_the_version_is_printed(call: Call) -> None:
     from anabranch import __version__
 
@@ -99,7 +114,7 @@ def test_the_version_is_printed(call: Call) -> None:
         (["pub", "a/*", "x"], ["'a/*'", "without it"]),
         (["pub", "a", "x", "--size", "3"], ["'x'", "--size 3", "one of them"]),
         (["pub", "a", "x", "--count", "0"], ["--count 0", "from 1"]),
-        (["pub", "a", "x", "--count", "many"], ["--count", "integer"]),
+        (["pub", "a", "x", "--count", "many"], ["--count", "int"]),
         (["pub", "a", "x", "--rate", "-1"], ["--rate -1", "from 0"]),
         (["pub", "a", "--size", "99999999"], ["--size 99999999", "to 16777216"]),
         (["pub", "a", "{", "--json"], ["'{'", "is not JSON", "leave out --json"]),
