@@ -201,6 +201,11 @@ def encode_runs(runs: Sequence[Run]) -> bytes:
     return _encoder.encode(runs)
 
 
+def encode_runs_into(runs: Sequence[Run], buffer: bytearray) -> None:
+    """The same, over what the buffer held; it takes the size of the body."""
+    _encoder.encode_into(runs, buffer)
+
+
 def decode_runs(frames: Sequence[Frame]) -> list[Run]:
     """The body of a bundle (its frames from the second on), large payloads put in their places."""
     try:

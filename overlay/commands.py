@@ -1,10 +1,10 @@
 """What an application may ask of its node: the commands of the core's interface. The base of `Node`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from anabranch.overlay import describing
 from anabranch.overlay.actions import DeliveredRun, SendControl, SubscribersChanged, Write
-from anabranch.overlay.codec import encode_control
+from anabranch.overlay.codec import Frame, encode_control
 from anabranch.overlay.config import Config
 from anabranch.overlay.durables import PositionKey
 from anabranch.overlay.duties import Duties
@@ -103,6 +103,10 @@ class Commands(ReplyCommands, GuaranteeCommands, TopicCommands):
         del outlet
         self._publishers_open -= 1
         self.flush(now)
+
+    def keep_bodies(self, keep: Callable[[bytearray], Frame]) -> None:
+        """What copies a large body out of the buffer that it was made in: to where the shell wants it."""
+        self._parts.publishing.keep = keep
 
     @property
     def has_unsent(self) -> bool:

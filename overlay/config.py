@@ -94,7 +94,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # The data plane
     payload_max_bytes: int = 16 * 1024 * 1024
     """Largest payload that `put` takes."""
-    bundle_max_bytes: int = 512 * 1024
+    bundle_max_bytes: int = 1024 * 1024
     """A bundle leaves once it holds this much: enough to amortise its cost, little enough to be overtaken."""
     inline_max_bytes: int = 24 * 1024
     """Payloads above this travel as frames of their own, uncopied."""

@@ -16,8 +16,8 @@ from anabranch.overlay.links import Link
 from anabranch.overlay.sessions import Sessions, TimerKey
 from anabranch.overlay.timers import Timers
 
-ACK_EVERY_BYTES = 128 * 1024
-"""So much may arrive without an acknowledgement."""
+ACK_EVERY_BYTES = 512 * 1024
+"""So much may arrive without an acknowledgement, unless its sender asks for one."""
 ACK_SLACK_S = 0.12
 """An acknowledgement may come so much later than the link and the neighbour's habit explain."""
 RESEND_AFTER_S = 0.5

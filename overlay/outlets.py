@@ -9,7 +9,7 @@ from anabranch.overlay.identifiers import SubscriptionId
 from anabranch.overlay.qos import Demand
 from anabranch.overlay.routes import Route
 
-MESSAGE_BYTES = 256
+MESSAGE_BYTES = 512
 """Counted per message beside its payload: what its objects take at the receiver, and so many as stay in a
 cache make a full bundle."""
 

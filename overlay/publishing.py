@@ -1,10 +1,12 @@
 """From `put` to bundles: publications of one turn that take the same route leave together."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from anabranch.overlay.actions import Action, Deliver, DeliveredRun, SendBundle
 from anabranch.overlay.bundles import OutBundle, Queued
-from anabranch.overlay.codec import Frame, decode_value, encode_runs
+from anabranch.overlay.codec import Frame, decode_value, encode_runs, encode_runs_into
 from anabranch.overlay.config import Config
 from anabranch.overlay.congestion import Congestions
 from anabranch.overlay.counters import Counters
@@ -17,6 +19,9 @@ from anabranch.overlay.matching import Matching
 from anabranch.overlay.outlets import MESSAGE_BYTES, Flow, Outlet, Reach
 from anabranch.overlay.qos import Demand, Role
 from anabranch.overlay.routes import Route, Routes
+
+LARGE_BODY_BYTES = 64 * 1024
+"""By the size that its parcel counts: above, growing a new buffer would move what it holds several times."""
 
 
 class Parcel(msgspec.Struct):
@@ -85,6 +90,10 @@ class Publishing:
         """The same for our own application."""
         self._publishers = 0
         self._bundles = 0
+        self._buffer = bytearray()
+        """Large bodies are made here: it has grown once, and stays cached."""
+        self.keep: Callable[[bytearray], Frame] = bytes
+        """Makes a frame of it; a shell may have memory of its own for that."""
 
     def open(self, topic: str, demand: Demand) -> Outlet:
         """A new publisher; numbers are never used twice in an epoch."""
@@ -311,8 +320,14 @@ class Publishing:
             return Route(0, (), 0, destinations)
         return self._routes.attached_route(destinations, attached)
 
+    def _encode(self, parcel: Parcel) -> Frame:
+        if parcel.size < LARGE_BODY_BYTES:
+            return encode_runs(parcel.runs)
+        encode_runs_into(parcel.runs, self._buffer)
+        return self.keep(self._buffer)
+
     def _ship(self, parcel: Parcel, actions: list[Action]) -> None:
-        body: list[Frame] = [encode_runs(parcel.runs), *parcel.frames]
+        body: list[Frame] = [self._encode(parcel), *parcel.frames]
         deadline_us = min(int(parcel.deadline_s * 1e6), MICROSECONDS_MAX)
         self._bundles += 1
         size = sum(map(len, body))

@@ -15,14 +15,19 @@ _RATE_WINDOW_S = 0.01
 _backend_send = _Backend.send
 
 
-def share(body: list[Frame]) -> None:
-    """Put a large body into ZeroMQ's own memory, once: all links that it leaves by refer to the same.
+def keep(buffer: bytes | bytearray) -> Frame:
+    """A copy in ZeroMQ's own memory: all links that it leaves by refer to the same.
 
     Cheaper than lending Python's memory to ZeroMQ, which gives it back through a thread of its own.
     """
+    return zmq.Frame(buffer, copy=True)  # type: ignore[return-value]  # it has a length and a buffer
+
+
+def share(body: list[Frame]) -> None:
+    """Keep a large body once, unless it is kept already."""
     first = body[0]
     if type(first) is bytes and len(first) > _SHARED_MIN_BYTES:
-        body[0] = zmq.Frame(first, copy=True)  # type: ignore[call-overload]  # it has a length and a buffer
+        body[0] = keep(first)
 
 
 class Connection:

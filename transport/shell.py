@@ -25,6 +25,7 @@ from anabranch.overlay.node import Node
 from anabranch.overlay.outlets import Outlet
 from anabranch.overlay.records import LogRecord
 from anabranch.transport.assurances import Assurances
+from anabranch.transport.connections import keep
 from anabranch.transport.gate import Gate
 from anabranch.transport.replying import Replying
 from anabranch.transport.subscription import Subscription
@@ -78,6 +79,7 @@ class Shell:
         self.replying = Replying(self, subscriptions)
         self._perform.update(self.replying.handlers())
         node.recording = on_write is not None
+        node.keep_bodies(keep)
 
     def perform_too(self, handlers: Mapping[type, Callable[[Any], None]]) -> None:
         """Who carries out further kinds of actions."""

@@ -191,6 +191,25 @@ def test_many_publishers_of_one_turn_send_no_bundle_that_a_receiver_refuses() ->
     assert len(mesh.received("b")) == 400
 
 
+def test_a_large_bundle_keeps_what_it_holds_while_the_next_is_made() -> None:
+    driver, _ = wanting()
+    outlet = opened(driver)
+    sent = [put(driver, outlet, *[bytes([number]) * 1000] * 50)[0].bundle for number in range(3)]
+    for number, bundle in enumerate(sent):
+        assert decode_runs(bundle.body)[0].payloads == [bytes([number]) * 1000] * 50
+
+
+def test_a_shell_says_where_large_bodies_are_kept() -> None:
+    kept: list[bytes] = []
+    driver, _ = wanting()
+    driver.node.keep_bodies(lambda buffer: kept.append(bytes(buffer)) or kept[-1])
+    outlet = opened(driver)
+    (large,) = put(driver, outlet, *[bytes(1000)] * 50)
+    assert large.bundle.body == kept
+    put(driver, outlet, b"small")
+    assert len(kept) == 1
+
+
 def test_a_bundle_weighs_at_least_what_it_holds() -> None:
     """Queues are bounded by this number: empty payloads cost memory too."""
     driver, _ = wanting()
