@@ -11,14 +11,9 @@ from anabranch.tools.analytics.session import make_session
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-QUICK = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
+ONE_CORE = {
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.default.parallelism": "1",
-    "spark.sql.parquet.compression.codec": "uncompressed",
-    "spark.sql.codegen.wholeStage": "false",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
 }
 
@@ -26,6 +21,11 @@ QUICK = {
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Embedded, on one core."""
-    session = make_session(master="local[1]", settings=QUICK, name="tests")
+    session = make_session(master="local[1]", settings=ONE_CORE, name="tests", few=True)
     yield session
     session.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The cluster comes last: it takes the session away."""
+    items.sort(key=lambda item: item.path.name == "test_cluster.py")

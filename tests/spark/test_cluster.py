@@ -13,16 +13,17 @@ from pathlib import Path
 import pyspark
 import pytest
 import support_logs as logs
+from pyspark.sql import Row, SparkSession
 
-from anabranch.tools.analytics.session import find_java
+from anabranch.tools import submit
+from anabranch.tools.analytics import links, loading, topics
+from anabranch.tools.analytics.session import find_java, make_session
 
-pytestmark = [
-    pytest.mark.skipif(
-        "ANALYTICS_SLOW" not in os.environ, reason="starts Spark five times: ANALYTICS_SLOW=1"
-    ),
-    pytest.mark.timeout(900),
-]
+HOME = Path(pyspark.__file__).parent
 MAIN = "from anabranch.tools.cli import main; main()"
+SLOW = pytest.mark.skipif("ANALYTICS_SLOW" not in os.environ, reason="whole analyses: ANALYTICS_SLOW=1")
+ROWS = 3000
+Rows = dict[str, list[Row]]
 
 
 def free_port() -> int:
@@ -31,33 +32,84 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def wait_for_port(port: int) -> None:
+    deadline = time.monotonic() + 120
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
     """The address of a standalone master with two workers."""
     port = free_port()
     url = f"spark://127.0.0.1:{port}"
-    java = [find_java(), "-Xmx512m", "-cp", f"{Path(pyspark.__file__).parent}/jars/*"]
+    find_java()
     local = ["--host", "127.0.0.1", "--webui-port", str(free_port())]
-    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    # Whatever Python the workers' hosts have, it is not needed.
+    environment = os.environ | {
+        "SPARK_HOME": str(HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "512m",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
+        "PYSPARK_PYTHON": "/bin/false",
+    }
     with contextlib.ExitStack() as stack:
 
         def begin(*arguments: str) -> None:
             log = stack.enter_context((tmp_path / f"{len(list(tmp_path.iterdir()))}.log").open("wb"))
-            process = subprocess.Popen([*java, *arguments], env=environment, stdout=log, stderr=log)
+            process = subprocess.Popen(
+                [HOME / "bin/spark-class", *arguments], env=environment, stdout=log, stderr=log
+            )
             stack.callback(process.wait, 30)
             stack.callback(process.terminate)
 
         begin("org.apache.spark.deploy.master.Master", *local, "--port", str(port))
-        deadline = time.monotonic() + 60
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        wait_for_port(port)
         for number in range(2):
             place = ["--work-dir", str(tmp_path / f"worker-{number}"), "--cores", "1", "--memory", "1g"]
             begin("org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", *place, url)
         yield url
+
+
+SETTINGS = {
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+def jobs_of(session: SparkSession, source: Path, out: Path) -> Rows:
+    """Reading, and the jobs that most others build on."""
+    logs_read = loading.compact(session, str(source), str(out))
+    probes, changes, deliveries = (logs_read.records(kind) for kind in ("probe", "link", "delivery"))
+    spans = links.spans(probes, changes, deliveries)
+    frames = {
+        "bad": logs_read.bad(),
+        "slots": links.link_slots(probes, 1_000_000),
+        "outages": links.outages(changes, probes, spans),
+        "flows": topics.flows(topics.delivery_cells(deliveries)),
+    }
+    return {name: sorted(frame.collect(), key=repr) for name, frame in frames.items()}
+
+
+def test_two_workers_find_what_one_process_finds(spark: SparkSession, master: str, tmp_path: Path) -> None:
+    """The session of all tests ends here; its Java, which is warm, goes on with the cluster."""
+    source = tmp_path / "logs"
+    logs.write(source / "hand", logs.by_hand(), more=logs.DIRTY)
+    logs.write(source / "chance", logs.by_chance(ROWS))
+    embedded = jobs_of(spark, source, tmp_path / "embedded")
+    spark.stop()
+    cluster = make_session(master=master, settings=SETTINGS, name="tests on a cluster")
+    try:
+        assert cluster.sparkContext.master == master
+        assert jobs_of(cluster, source, tmp_path / "cluster") == embedded
+        assert all(embedded.values())
+    finally:
+        cluster.stop()
+    assert [len(list((tmp_path / f"worker-{n}").glob("app-*"))) for n in range(2)] == [1, 1]
 
 
 def analyzed(source: Path, out: Path, *options: str) -> dict[str, object]:
@@ -68,15 +120,61 @@ def analyzed(source: Path, out: Path, *options: str) -> dict[str, object]:
     return found
 
 
+@SLOW
 def test_a_cluster_finds_what_one_process_finds(master: str, tmp_path: Path) -> None:
     source = tmp_path / "logs"
     logs.write(source / "hand", logs.by_hand(), more=logs.DIRTY)
-    logs.write(source / "chance", logs.by_chance(3000))
+    logs.write(source / "chance", logs.by_chance(ROWS))
     embedded = analyzed(source, tmp_path / "embedded", "--master", "local[2]")
-    settings = ["--conf", "spark.executor.memory=512m", "--conf", "spark.driver.host=127.0.0.1"]
+    settings = [part for pair in SETTINGS.items() for part in ("--conf", "=".join(pair))]
     spread = analyzed(source, tmp_path / "cluster", "--master", master, *settings)
-    assert spread == embedded
-    reports = [(tmp_path / place / "report.html").read_bytes() for place in ("embedded", "cluster")]
-    assert reports[0] == reports[1]
-    assert len(list((tmp_path / "worker-0").glob("app-*"))) == 1
-    assert len(list((tmp_path / "worker-1").glob("app-*"))) == 1
+    submitted = subprocess.run(
+        [
+            HOME / "bin/spark-submit",
+            "--master",
+            master,
+            *settings,
+            submit.__file__,
+            source,
+            "--out",
+            tmp_path / "submitted",
+            "--json",
+        ],
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        stdout=subprocess.PIPE,
+        timeout=500,
+        check=True,
+    )
+    assert spread == embedded == json.loads(submitted.stdout)
+    places = ("embedded", "cluster", "submitted")
+    assert len({(tmp_path / place / "report.html").read_bytes() for place in places}) == 1
+    assert [len(list((tmp_path / f"worker-{n}").glob("app-*"))) for n in range(2)] == [2, 2]
+
+
+@SLOW
+def test_a_connect_server_finds_what_one_process_finds(tmp_path: Path) -> None:
+    pytest.importorskip("grpc", reason="pip install 'pyspark[connect]'")
+    source, port = tmp_path / "logs", free_port()
+    logs.write(source / "hand", logs.by_hand(), more=logs.DIRTY)
+    embedded = analyzed(source, tmp_path / "embedded", "--master", "local[2]")
+    find_java()
+    server = [HOME / "bin/spark-submit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    for key, value in {
+        "master": "local[2]",
+        "driver.host": "127.0.0.1",
+        "connect.grpc.binding.address": "127.0.0.1",
+        "connect.grpc.binding.port": str(port),
+    }.items():
+        server += ["--conf", f"spark.{key}={value}"]
+    process = subprocess.Popen(
+        [*server, "spark-internal"],
+        env=os.environ | {"SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for_port(port)
+        assert analyzed(source, tmp_path / "remote", "--remote", f"sc://127.0.0.1:{port}") == embedded
+    finally:
+        process.terminate()
+        process.wait(30)

@@ -4,13 +4,22 @@ import json
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 
+from anabranch.overlay.config import Config
 from anabranch.overlay.errors import UsageError
+from anabranch.overlay.profiles import Profile
 from anabranch.tools.analytics.session import INSTALL, make_session
+from anabranch.transport.profiles import save_profile
+
+if TYPE_CHECKING:
+    from anabranch.transport.identities import MeshIdentity
+
+WIDTH_IN_FILES = 120
 
 
 def analyze(
@@ -33,6 +42,12 @@ def analyze(
         float | None,
         typer.Option("--baseline", help="Seconds from the start to compare with; by default a quarter."),
     ] = None,
+    identity: Annotated[
+        Path | None,
+        typer.Option(
+            "--identity", metavar="PATH", help="Sign the profile with it, for the peers of a secured mesh."
+        ),
+    ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on with what peers write, until told to stop; per minute.")
     ] = False,
@@ -40,13 +55,15 @@ def analyze(
     """Say from logs what links, topics and peers did: tables, a report, a profile for the peers."""
     if find_spec("pyspark") is None:
         raise UsageError(f"analysis needs PySpark: {INSTALL}")
-    from anabranch.tools.analytics.loading import check_directory
+    from anabranch.tools.analytics.loading import bytes_of, check_directory
+    from anabranch.tools.analytics.session import FEW_BYTES
 
     if baseline is not None and not 0 < baseline < 1e9:
         raise UsageError(f"--baseline {baseline:g}: seconds above 0")
     check_directory(logs)
     _make_directory(out)
     settings = _settings(conf or [])
+    signer = _signer_of(identity)
     err = Console(stderr=True, highlight=False)
     if follow:
         from anabranch.tools.analytics.following import follow_logs
@@ -55,8 +72,10 @@ def analyze(
         follow_logs(session, logs, str(out.resolve()), lambda line: err.print(line, markup=False))
         return
     with err.status("starting Spark") as status:
-        session = make_session(master=master, remote=remote, settings=settings)
-        summary = run(session, logs, out, baseline, status.update)
+        size = bytes_of(logs)
+        few = size is not None and size <= FEW_BYTES
+        session = make_session(master=master, remote=remote, settings=settings, few=few)
+        summary = run(session, logs, out, baseline, status.update, signer)
     places = {
         "report": str(out / "report.html"),
         "profile": str(out / "profile.json"),
@@ -67,11 +86,19 @@ def analyze(
     else:
         from anabranch.tools.analytics.printing import print_summary
 
-        print_summary(summary, Console(highlight=False), places)
+        width = None if sys.stdout.isatty() else WIDTH_IN_FILES
+        print_summary(summary, Console(highlight=False, width=width), places)
 
 
-def run(session: Any, logs: str, out: Path, baseline: float | None, on_progress: Any) -> dict[str, Any]:
-    """All of it with a session that is there; returns the summary."""
+def run(
+    session: Any,
+    logs: str,
+    out: Path,
+    baseline: float | None,
+    on_progress: Any,
+    signer: "MeshIdentity | None" = None,
+) -> dict[str, Any]:
+    """All of it with a session that is there; returns the summary. `signer` signs the profile."""
     from anabranch.tools.analytics.jobs import analyze as run_jobs
     from anabranch.tools.analytics.report import report_of
     from anabranch.tools.analytics.summary import summarize
@@ -79,10 +106,20 @@ def run(session: Any, logs: str, out: Path, baseline: float | None, on_progress:
     analysis = run_jobs(session, logs, str(out.resolve()), baseline_s=baseline, on_progress=on_progress)
     on_progress("report")
     summary = summarize(analysis, logs)
-    _write(out / "profile.json", json.dumps(summary["profile"], indent=2) + "\n")
+    profile = msgspec.convert(summary["profile"], Profile)
+    save_profile(profile.signed(signer.name, signer.signer) if signer else profile, out / "profile.json")
     _write(out / "summary.json", json.dumps(summary, indent=2) + "\n")
     _write(out / "report.html", report_of(summary))
     return summary
+
+
+def _signer_of(identity: Path | None) -> "MeshIdentity | None":
+    """Checked before the long work begins."""
+    if identity is None:
+        return None
+    from anabranch.transport.identities import MeshIdentity
+
+    return MeshIdentity(identity, Config())
 
 
 def _write(path: Path, text: str) -> None:

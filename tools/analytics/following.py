@@ -6,6 +6,7 @@ Files arrive whole, by rename; each is counted once, across restarts too, by the
 import signal
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as PySpark's users call it
@@ -18,6 +19,8 @@ from anabranch.tools.analytics.schema import CORRUPT, line_schema
 WATERMARK = "10 minutes"
 """How late rows may come: files are open for a minute, and a crashed peer's come with its restart."""
 TRIGGER_S = 2
+FUTURE_US = 600_000_000
+"""Times so far ahead of this host's are refused: by one of them, everything else would come too late."""
 _POLL_S = 0.5
 
 
@@ -31,7 +34,12 @@ def lines_as_they_come(spark: SparkSession, directory: str) -> DataFrame:
         .option("pathGlobFilter", "*.jsonl")
         .json(directory)
     )
-    return judged(with_place(lines, directory))
+    rows = judged(with_place(lines, directory))
+    now = F.unix_micros(F.current_timestamp())
+    is_ahead = (F.col("kind") != BAD) & (F.col("ts") > now + FUTURE_US)
+    return rows.withColumn(
+        "reason", F.when(is_ahead, "ts is in the future").otherwise(F.col("reason"))
+    ).withColumn("kind", F.when(F.col("reason").isNotNull(), BAD).otherwise(F.col("kind")))
 
 
 def link_minutes(rows: DataFrame) -> DataFrame:
@@ -62,9 +70,9 @@ def topic_minutes(rows: DataFrame) -> DataFrame:
     )
 
 
-def bad_minutes(rows: DataFrame) -> DataFrame:
-    """run, file, reason: lines that could not be used."""
-    return rows.where(F.col("kind") == BAD).groupBy("run", "file", "reason").agg(F.count("*").alias("lines"))
+def bad_lines(rows: DataFrame) -> DataFrame:
+    """run, file, reason, text: lines that could not be used."""
+    return rows.where(F.col("kind") == BAD).select("run", "file", "reason", "text")
 
 
 def _timed(rows: DataFrame, kind: str) -> DataFrame:
@@ -77,19 +85,21 @@ def _timed(rows: DataFrame, kind: str) -> DataFrame:
     )
 
 
-TABLES = {"link_minutes": link_minutes, "topic_minutes": topic_minutes, "bad_lines": bad_minutes}
+TABLES = {"link_minutes": link_minutes, "topic_minutes": topic_minutes, "bad_lines": bad_lines}
 
 
-def start(spark: SparkSession, directory: str, out: str) -> list[StreamingQuery]:
+def start(
+    spark: SparkSession, directory: str, out: str, *, trigger_s: float = TRIGGER_S
+) -> list[StreamingQuery]:
     """One query per table. A batch goes to `out/follow/TABLE/batch=N`, over a former try."""
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     rows = lines_as_they_come(spark, directory)
     return [
         table(rows)
         .writeStream.queryName(name)
-        .outputMode("update")
+        .outputMode("append" if name == "bad_lines" else "update")
         .option("checkpointLocation", f"{out}/follow/checkpoints/{name}")
-        .trigger(processingTime=f"{TRIGGER_S} seconds")
+        .trigger(processingTime=f"{trigger_s:g} seconds")
         .foreachBatch(_writer(f"{out}/follow/{name}"))
         .start()
         for name, table in TABLES.items()
@@ -106,12 +116,13 @@ def _writer(path: str) -> Callable[[DataFrame, int], None]:
 
 def read_table(spark: SparkSession, out: str, name: str) -> DataFrame:
     """A table as it stands: of each row the newest version."""
+    batches = spark.read.parquet(f"{out}/follow/{name}")
+    if name == "bad_lines":
+        return batches.drop("batch")
     keys = {
         "link_minutes": ["minute", "run", "peer", "neighbour"],
         "topic_minutes": ["minute", "run", "topic", "origin", "subscriber"],
-        "bad_lines": ["run", "file", "reason"],
     }[name]
-    batches = spark.read.parquet(f"{out}/follow/{name}")
     values = [column for column in batches.columns if column not in (*keys, "batch")]
     newest = batches.groupBy(*keys).agg(F.max_by(F.struct(*values), F.col("batch").cast("long")).alias("row"))
     return newest.select(*keys, "row.*")
@@ -132,6 +143,12 @@ def follow_logs(spark: SparkSession, directory: str, out: str, tell: Callable[[s
             progress = query.lastProgress
             if progress is not None and progress["batchId"] > seen[query.name] and progress["numInputRows"]:
                 seen[query.name] = progress["batchId"]
-                tell(f"{query.name}: {progress['numInputRows']:,} lines")
+                tell(f"{query.name}: {progress['numInputRows']:,} lines{_late_of(progress)}")
     for query in queries:
         query.stop()
+
+
+def _late_of(progress: Any) -> str:
+    """Watermarks drop what comes too late; that is told."""
+    late = sum(int(each["numRowsDroppedByWatermark"]) for each in progress["stateOperators"])
+    return f", {late:,} rows came more than {WATERMARK} late and are left out" if late else ""

@@ -37,14 +37,20 @@ def read_lines(spark: SparkSession, directory: str) -> DataFrame:
 
 def with_place(lines: DataFrame, directory: str) -> DataFrame:
     """Adds `run`, the directory of the file below the logs' own ("." for that one), and `file`."""
-    path = F.regexp_replace(F.col("_metadata.file_path"), "^[a-z0-9]+:/+", "/")
+    whole = F.col("_metadata.file_path")
+    path = F.when(F.startswith(whole, F.lit("file:///")), F.substring(whole, len("file://") + 1, 1 << 20))
+    path = path.otherwise(F.regexp_replace(whole, "^[a-z0-9]+:/+", "/"))
     below = F.substring(path, len(_plain_path(directory)) + 2, 1 << 20)
-    run = F.regexp_replace(below, "/?[^/]*$", "")
+    file = F.substring_index(path, "/", -1)
+    run = F.left(below, F.length(below) - F.length(file) - 1)
     return lines.select(
-        "*",
-        F.when(run == "", ".").otherwise(F.url_decode(run)).alias("run"),
-        F.url_decode(F.regexp_extract(path, "[^/]*$", 0)).alias("file"),
+        "*", F.when(run == "", ".").otherwise(_decoded(run)).alias("run"), _decoded(file).alias("file")
     )
+
+
+def _decoded(part: Column) -> Column:
+    """Looked at for every row: most paths have nothing to decode."""
+    return F.when(F.contains(part, F.lit("%")), F.url_decode(part)).otherwise(part)
 
 
 def _plain_path(directory: str) -> str:
@@ -60,6 +66,14 @@ def check_directory(directory: str) -> None:
         raise UsageError(f"{directory!r} is no directory: name the one that peers wrote to, as log_dir")
 
 
+def bytes_of(directory: str) -> int | None:
+    """How much a local directory holds; None where only Spark can look."""
+    if "://" in directory:
+        return None
+    files = (each for each in Path(directory).rglob("*.jsonl*") if each.is_file())
+    return sum(each.stat().st_size for each in files)
+
+
 def judged(lines: DataFrame) -> DataFrame:
     """`reason`: why a row cannot be used; null for sound ones. The column `kind` of others becomes `bad`."""
     reason = F.when(F.col(CORRUPT).isNotNull(), _unreadable(F.col(CORRUPT)))
@@ -68,19 +82,8 @@ def judged(lines: DataFrame) -> DataFrame:
         ~F.col("kind").isin(*KINDS), F.concat(F.lit("unknown kind "), F.substring("kind", 1, 40))
     )
     for kind in KINDS:
-        for name in required_of(kind):
-            missing = (F.col("kind") == kind) & F.col(name).isNull()
-            reason = reason.when(missing, f"{name} is missing")
-    reason = reason.when(F.col("ts") <= 0, "ts is impossible")
-    known = line_schema().fieldNames()
-    for name in _NOT_NEGATIVE:
-        if name in known:
-            reason = reason.when(F.col(name) < 0, f"{name} is impossible")
-    reason = reason.when(F.col("count") < 1, "count is impossible")
-    for name in ("loss", "availability"):
-        outside = ~F.col(name).between(0.0, 1.0) | F.isnan(name)
-        reason = reason.when(outside, f"{name} is impossible")
-    text = F.coalesce(F.col(CORRUPT), F.to_json(F.struct(*known)))
+        reason = reason.when(F.col("kind") == kind, _wrong_in(kind))
+    text = F.coalesce(F.col(CORRUPT), F.to_json(F.struct(*line_schema().fieldNames())))
     return (
         lines.withColumn("reason", reason)
         .withColumn(
@@ -89,6 +92,25 @@ def judged(lines: DataFrame) -> DataFrame:
         .withColumn("kind", F.when(F.col("reason").isNotNull(), BAD).otherwise(F.col("kind")))
         .drop(CORRUPT)
     )
+
+
+def _wrong_in(kind: str) -> Column:
+    """What is wrong with a row of this kind; null for a sound one."""
+    columns = columns_of(kind)
+    checks = [(F.col(name).isNull(), f"{name} is missing") for name in required_of(kind)]
+    checks.append((F.col("ts") <= 0, "ts is impossible"))
+    checks += [(F.col(name) < 0, f"{name} is impossible") for name in _NOT_NEGATIVE if name in columns]
+    if "count" in columns:
+        checks.append((F.col("count") < 1, "count is impossible"))
+    for name in ("loss", "availability"):
+        if name in columns:
+            outside = ~F.col(name).between(0.0, 1.0) | F.isnan(name)
+            checks.append((outside, f"{name} is impossible"))
+    first, *others = checks
+    wrong = F.when(*first)
+    for check in others:
+        wrong = wrong.when(*check)
+    return wrong
 
 
 def _unreadable(text: Column) -> Column:

@@ -88,6 +88,53 @@ def timeline(links: Sequence[Row], outages: Sequence[Row], slow: Sequence[Row], 
     return _svg(height, parts, f"Links over time, run {run['run']}")
 
 
+def delays(series: Sequence[Row], run: Row) -> str:
+    """Delay over time, a line per link; a gap where nothing came back."""
+    height, left, right, top, bottom = 300, 60, 190, 15, 40
+    values = [us for each in series for _, us in each["points"] if us is not None]
+    if not values:
+        return ""
+    start, seconds, most = run["start"], max(run["seconds"], 1e-6), max(values) * 1.05
+
+    def x(ts: float) -> float:
+        share = min(1.0, max(0.0, (ts - start) / 1e6 / seconds))
+        return float(left + share * (WIDTH - left - right))
+
+    def y(us: float) -> float:
+        return float(top + (1 - us / most) * (height - top - bottom))
+
+    parts = []
+    for number in range(6):
+        at, us = left + number / 5 * (WIDTH - left - right), most * number / 5
+        parts.append(_line(at, y(0), at, y(most), "#ddd"))
+        parts.append(_text(at, height - bottom + 18, f"{seconds * number / 5:.0f} s", "middle"))
+        parts.append(_line(left, y(us), WIDTH - right, y(us), "#ddd"))
+        parts.append(_text(left - 8, y(us) + 4, f"{us / 1000:.3g} ms", "end"))
+    for number, each in enumerate(series):
+        colour = COLOURS[number % len(COLOURS)]
+        for piece in _pieces(each["points"]):
+            points = " ".join(f"{x(ts):.1f},{y(us):.1f}" for ts, us in piece)
+            parts.append(
+                f'<polyline class="delay" fill="none" stroke="{colour}" stroke-width="1.6" '
+                f'stroke-linecap="round" points="{points}"><title>{escape(each["link"])}</title></polyline>'
+            )
+        at = top + 14 + 18 * number
+        parts.append(_line(WIDTH - right + 14, at - 4, WIDTH - right + 34, at - 4, colour, 3))
+        parts.append(_text(WIDTH - right + 40, at, each["link"], "start"))
+    return _svg(height, parts, f"Delays of links, run {run['run']}")
+
+
+def _pieces(points: Sequence[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
+    """What lies between gaps; a point alone becomes a short line."""
+    pieces: list[list[tuple[float, float]]] = [[]]
+    for ts, us in points:
+        if us is None:
+            pieces.append([])
+        else:
+            pieces[-1].append((ts, us))
+    return [piece if len(piece) > 1 else piece * 2 for piece in pieces if piece]
+
+
 def mesh(links: Sequence[Row], slow: Sequence[Row], run: Row) -> str:
     """Peers on a circle; links coloured by what happened to them."""
     mine = [link for link in links if link["run"] == run["run"]]

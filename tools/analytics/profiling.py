@@ -11,7 +11,7 @@ UNSEEN_S = 1.0
 
 
 def profile_of(links: DataFrame, outages: DataFrame, pairs: DataFrame) -> Row:
-    """The profile, in the form of `overlay/fate.py`."""
+    """The profile, in the form of `overlay/profiles.py`."""
     rows = (
         links.groupBy("link")
         .agg(

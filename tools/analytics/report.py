@@ -10,11 +10,12 @@ from anabranch.tools.analytics.summary import Summary
 RUNS_SHOWN = 6
 """With maps and timelines of their own; tables have all."""
 _STYLE = """
-body{font:15px/1.45 system-ui,sans-serif;color:#222;max-width:980px;margin:2em auto;padding:0 1em}
+body{font:15px/1.45 system-ui,sans-serif;color:#222;max-width:1180px;margin:2em auto;padding:0 1em}
 h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em;border-bottom:1px solid #ddd}h3{font-size:1em}
 table{border-collapse:collapse;font-size:13px;width:100%;display:block;overflow-x:auto}
 th,td{padding:3px 9px;text-align:right;border-bottom:1px solid #eee;white-space:nowrap}
-th{background:#f6f6f6}td.t,th.t{text-align:left}svg{width:100%;height:auto}svg text{font-size:12px;fill:#333}
+th{background:#f6f6f6}td.t,th.t{text-align:left}svg{width:100%;max-width:980px;height:auto}
+svg text{font-size:12px;fill:#333}
 .bad{color:#c0392b}.key span{display:inline-block;width:12px;height:12px;margin:0 5px 0 14px}
 p.note{color:#666}
 """
@@ -26,7 +27,8 @@ Column = tuple[str, str, str]
 _LINKS: tuple[Column, ...] = (
     ("run", "run", _TEXT), ("link", "link", _TEXT), ("availability", "availability", _SHARE),
     ("outages", "outages", _COUNT), ("down_s", "down", _S), ("loss", "loss", _SHARE),
-    ("delay_p50_us", "median delay", _MS), ("loss_asymmetry", "loss, ends differ by", _SHARE),
+    ("delay_p50_us", "median delay", _MS), ("delay_asymmetry", "slower to faster end", "number"),
+    ("loss_asymmetry", "loss, ends differ by", _SHARE),
     ("is_flapping", "flaps", _TEXT), ("observed_s", "watched", _S),
 )  # fmt: skip
 _OUTAGES: tuple[Column, ...] = (
@@ -45,6 +47,24 @@ _FLOWS: tuple[Column, ...] = (
     ("repeated_share", "repeated", _SHARE), ("copies_share", "with copies", _SHARE),
     ("paths", "paths", _COUNT),
     ("main_path", "main path", _TEXT), ("main_path_share", "on it", _SHARE),
+)  # fmt: skip
+_PATHS: tuple[Column, ...] = (
+    ("run", "run", _TEXT), ("origin", "from", _TEXT), ("destination", "to", _TEXT),
+    ("changes", "changes", _COUNT), ("faster", "faster", _COUNT), ("budget", "budget", _COUNT),
+    ("broken", "broken", _COUNT), ("unreachable", "unreachable", _COUNT), ("copies", "copies", _COUNT),
+    ("trouble", "trouble", _COUNT), ("healthy", "healthy again", _COUNT),
+)  # fmt: skip
+_REQUESTS: tuple[Column, ...] = (
+    ("run", "run", _TEXT), ("topic", "topic", _TEXT), ("protocol", "protocol", _TEXT),
+    ("merge", "merge", _TEXT), ("requests", "requests", _COUNT), ("complete", "complete", _COUNT),
+    ("asked", "asked", _COUNT), ("answered", "answered", _COUNT), ("declined", "declined", _COUNT),
+    ("missing", "missing", _COUNT), ("missing_most", "most often", _TEXT),
+    ("p50_duration_us", "median time", _MS), ("p99_duration_us", "p99", _MS),
+    ("duration_max_us", "longest", _MS),
+)  # fmt: skip
+_CLOCKS: tuple[Column, ...] = (
+    ("run", "run", _TEXT), ("peer", "peer", _TEXT), ("offset_us", "ahead by", _MS),
+    ("error_us", "give or take", _MS),
 )  # fmt: skip
 _PEERS: tuple[Column, ...] = (
     ("run", "run", _TEXT), ("peer", "peer", _TEXT), ("starts", "starts", _COUNT), ("ran_s", "ran", _S),
@@ -94,6 +114,8 @@ def report_of(summary: Summary) -> str:
         *(_of_run(summary, run, many) for run in summary["runs"][:RUNS_SHOWN]),
         section("Ages of messages", plots.curves(summary["ages"], deadline_us)),
         section("Topics and subscribers", table(_FLOWS, summary["flows"])),
+        section("Changes of paths", table(_PATHS, summary["path_changes"])),
+        section("Requests", table(_REQUESTS, summary["requests"])),
         section("Links", table(_LINKS, summary["links"])),
         section("Outages", table(_OUTAGES, summary["outages"])),
         section("Degradations", table(_SLOW, summary["degradations"])),
@@ -101,6 +123,7 @@ def report_of(summary: Summary) -> str:
         section("Variants", _variants(summary["variants"])),
         section("Unlike the beginning", table(_ODD, summary["anomalies"])),
         section("Peers", table(_PEERS, summary["peers"])),
+        section("Clocks that were put right", table(_CLOCKS, summary["clocks"])),
         section("Control traffic", _control(summary["control"])),
         section("Lines that could not be used", _bad(summary["intake"])),
     ]
@@ -118,15 +141,20 @@ def _of_run(summary: Summary, run: dict[str, Any], many: bool) -> str:
         f'<span style="background:{plots.SLOW}"></span>degraded'
         f'<span style="background:{plots.FINE}"></span>fine</p>'
     )
+    drawn = plots.delays([each for each in summary["delays"] if each["run"] == run["run"]], run)
     title = f"Links over time: run {escape(str(run['run']))}" if many else "Links over time"
     return (
         f"<h2>{title}</h2>{key}"
         + plots.timeline(summary["links"], summary["outages"], summary["degradations"], run)
         + plots.mesh(summary["links"], summary["degradations"], run)
+        + (f"<h3>Delays, those with most trouble first</h3>{drawn}" if drawn else "")
     )
 
 
 def _variants(rows: Sequence[dict[str, Any]]) -> str:
+    """Nothing to compare without a second one."""
+    if len({row["variant"] for row in rows}) < 2:
+        return ""
     parts = [
         f"<h3>{title}</h3>{plots.bars(rows, metric, unit, suffix)}"
         for metric, title, unit, suffix in _METRICS

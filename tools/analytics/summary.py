@@ -12,6 +12,8 @@ ROWS_MAX = 200
 """Of each table, the worst first; the Parquet tables have the rest."""
 POINTS_MAX = 60
 """Of each distribution."""
+DELAYS_MAX, RUNS_MAX, SLOTS_MAX = 9, 6, 180
+"""Links whose delays are drawn, per run; runs; points of each."""
 
 Summary = dict[str, Any]
 
@@ -55,6 +57,13 @@ def summarize(analysis: Analysis, source: str) -> Summary:
         "anomalies": _rows(_worst(table("anomalies")).orderBy(F.desc("slots"), "run", "what")),
         "clocks": _rows(table("clocks").where("is_used").orderBy("run", "peer")),
         "ages": _distributions(table("age_bins"), ["topic", "subscriber"]),
+        "path_changes": _rows(
+            table("path_changes").orderBy(F.desc("changes"), "run", "origin", "destination")
+        ),
+        "requests": _rows(
+            table("request_topics").orderBy(F.desc("missing"), "run", "topic", "protocol", "merge")
+        ),
+        "delays": _delays(table("link_slots"), links, degradations, analysis.slot_us),
         "profile": analysis.profile,
     }
     summary["findings"] = findings(summary)
@@ -93,6 +102,13 @@ def findings(summary: Summary) -> list[str]:
                 f"{each['topic']} from {each['origin']} to {each['subscriber']} met its deadline for "
                 f"{100 * ratio:.2f} % of its messages{_where(summary, each)}"
             )
+    for each in summary["requests"]:
+        if each["complete"] < each["requests"]:
+            most = f", most often {each['missing_most']}" if each["missing_most"] else ""
+            lines.append(
+                f"{each['requests'] - each['complete']} of {each['requests']} requests on {each['topic']} "
+                f"stayed incomplete{most}{_where(summary, each)}"
+            )
     lines += [
         f"the clock of {clock['peer']} is off by {clock['offset_us'] / 1e6:.1f} s; corrected"
         for clock in summary["clocks"]
@@ -130,6 +146,45 @@ def _worst(anomalies: DataFrame) -> DataFrame:
         F.max("usual").alias("usual"),
         F.max(F.abs("sigmas")).alias("sigmas"),
     )
+
+
+def _delays(
+    slots: DataFrame, links: list[dict[str, Any]], slow: list[dict[str, Any]], slot_us: int
+) -> list[dict[str, Any]]:
+    """Delay over time of the links with most trouble, by run."""
+    from anabranch.tools.analytics.links import link_name
+
+    troubled = {(each["run"], each["link"]) for each in slow}
+    chosen: dict[str, list[str]] = {}
+    for link in sorted(
+        links,
+        key=lambda each: (
+            each["outages"] == 0,
+            (each["run"], each["link"]) not in troubled,
+            -(each["delay_p50_us"] or 0),
+            each["link"],
+        ),
+    ):
+        if len(chosen.setdefault(link["run"], [])) < DELAYS_MAX:
+            chosen[link["run"]].append(link["link"])
+    shown = [(run, link) for run in sorted(chosen)[:RUNS_MAX] for link in chosen[run]]
+    if not shown:
+        return []
+    named = slots.select("run", link_name().alias("link"), "slot", "delay_sum_us", "probes", "lost")
+    wanted = F.concat_ws("\n", "run", "link").isin([f"{run}\n{link}" for run, link in shown])
+    rows = (
+        named.where(wanted)
+        .groupBy("run", "link", "slot")
+        .agg((F.sum("delay_sum_us") / F.nullif(F.sum(F.col("probes") - F.col("lost")), F.lit(0))).alias("us"))
+    )
+    curves: dict[tuple[str, str], list[tuple[int, float | None]]] = {each: [] for each in shown}
+    for row in rows.orderBy("run", "link", "slot").collect():
+        us = None if row["us"] is None else float(f"{row['us']:.6g}")
+        curves[row["run"], row["link"]].append((row["slot"] + slot_us // 2, us))
+    return [
+        {"run": run, "link": link, "points": points[:: max(1, -(-len(points) // SLOTS_MAX))]}
+        for (run, link), points in curves.items()
+    ]
 
 
 def _distributions(bins: DataFrame, keys: list[str]) -> list[dict[str, Any]]:

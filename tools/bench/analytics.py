@@ -1,6 +1,6 @@
 """`anabranch bench analytics`: the whole set of jobs over made-up logs, and the same three queries in DuckDB.
 
-Rows are made by Spark itself and written as JSON lines, as peers write them.
+DuckDB makes the rows, and writes them as JSON lines, as peers do.
 """
 
 import resource
@@ -18,6 +18,7 @@ Row = dict[str, Any]
 ROWS_MAX = 1_000_000_000
 LINKS = 90
 STREAMS = 50
+BASE = 1_600_000_000_000_000
 _POLL_S = 0.2
 
 
@@ -55,7 +56,7 @@ def analytics(sizes: list[int], memory: str, tell: Any) -> list[Row]:
         for size in sizes:
             source, out = Path(scratch) / "logs", Path(scratch) / "out"
             tell(f"{size:,} rows: making logs")
-            make_logs(session, str(source), size)
+            make_logs(duckdb, source, size)
             tell(f"{size:,} rows: all jobs")
             with _Memory(session) as used:
                 begin = time.perf_counter()
@@ -105,68 +106,44 @@ def growth(rows: list[Row]) -> list[Row]:
     ]
 
 
-def make_logs(session: Any, directory: str, rows: int) -> None:
-    """Half probes of ninety links with losses, half deliveries of fifty streams."""
-    from pyspark.sql import functions as F  # noqa: N812 - as PySpark's users call it
-
-    base = 1_600_000_000_000_000
+def make_logs(duckdb: Any, directory: Path, rows: int) -> None:
+    """Half probes of ninety links with losses, half deliveries of fifty streams, as files of JSON lines."""
+    directory.mkdir(parents=True)
     half = rows // 2
-    ids = session.range(half)
-    link = F.col("id") % LINKS
-    number = F.floor(F.col("id") / LINKS)
-    peer, other = F.floor(link / 9), F.floor(link % 9)
-    noise = F.pmod(F.xxhash64("id"), F.lit(1_000_000))
-    lost = (noise % 100 == 0) | (F.pmod(F.xxhash64(F.floor(number / 5), link), F.lit(1000)) == 0)
-    name = F.concat(F.lit("p"), F.col("peer_number").cast("string"))
-    probes = ids.withColumn("peer_number", peer).select(
-        F.lit("probe").alias("kind"),
-        (F.lit(base) + number * 250_000 + noise % 1000).alias("ts"),
-        name.alias("peer"),
-        F.lit(base).alias("epoch"),
-        F.concat(F.lit("p"), (F.when(other >= peer, other + 1).otherwise(other)).cast("string")).alias(
-            "neighbour"
-        ),
-        (number + 1).alias("seq"),
-        F.when(lost, None).otherwise((20_000 + link * 500 + noise / 100).cast("long")).alias("rtt_us"),
-        F.lit(10_000).alias("delay_us"),
-        (noise % 3000).alias("jitter_us"),
-        F.lit(0.0).alias("loss"),
-        F.lit(1.0).alias("availability"),
-        F.lit(1).alias("connection"),
-        F.when(lost, 600_000).otherwise(0).alias("waited_us"),
-    )
-    stream, turn = F.col("id") % STREAMS, F.floor(F.col("id") / STREAMS)
-    age = (20_000 + noise / 20).cast("long")
-    deliveries = ids.select(
-        F.lit("delivery").alias("kind"),
-        (F.lit(base) + turn * 140_000).alias("ts"),
-        F.concat(F.lit("p"), (stream % 10).cast("string")).alias("peer"),
-        F.lit(base).alias("epoch"),
-        F.concat(F.lit("topic/"), stream.cast("string")).alias("topic"),
-        F.lit("q").alias("origin"),
-        stream.alias("publisher"),
-        turn.alias("seq"),
-        F.lit(1).alias("count"),
-        age.alias("age_us"),
-        (age > 60_000).alias("late"),
-        F.array(F.lit("q"), F.concat(F.lit("p"), (stream % 10).cast("string"))).alias("path"),
-        F.lit(base).alias("origin_epoch"),
-        F.lit(60_000).alias("deadline_us"),
-        F.lit(False).alias("has_copies"),
-        F.lit(0).alias("repeated"),
-    )
-    for frame, kind in ((probes, "probes"), (deliveries, "deliveries")):
-        files = max(2, half // 1_000_000)
-        frame.repartition(files).write.option("ignoreNullFields", "false").json(f"{directory}/{kind}-part")
-    _gather(Path(directory))
-
-
-def _gather(directory: Path) -> None:
-    """One directory with files named as peers name them."""
-    for number, file in enumerate(sorted(directory.glob("*-part/*.json"))):
+    with duckdb.connect() as db:
+        db.execute("set preserve_insertion_order = false")
+        for name, query in (("probes", _PROBES), ("deliveries", _DELIVERIES)):
+            part = directory / name
+            db.execute(
+                f"copy ({query.format(half=half)}) to '{part}' "
+                "(format json, per_thread_output true, file_size_bytes '128MB')"
+            )
+    for number, file in enumerate(sorted(directory.glob("*/*.json"))):
         file.rename(directory / f"p-1-{number:05d}.jsonl")
-    for part in directory.glob("*-part"):
-        shutil.rmtree(part)
+
+
+_PROBES = f"""
+with drawn as (
+  select id, id % {LINKS} as link, id // {LINKS} as number, (hash(id) % 1000000)::bigint as noise
+  from range({{half}}) t(id)),
+named as (
+  select *, link // 9 as peer, link % 9 as other,
+    noise % 100 = 0 or hash(number // 5, link) % 1000 = 0 as is_lost from drawn)
+select 'probe' as kind, {BASE} + number * 250000 + noise % 1000 as ts, 'p' || peer as peer, {BASE} as epoch,
+  'p' || case when other >= peer then other + 1 else other end as neighbour, number + 1 as seq,
+  case when not is_lost then 20000 + link * 500 + noise // 100 end as rtt_us, 10000 as delay_us,
+  noise % 3000 as jitter_us, 0.0 as loss, 1.0 as availability, 1 as connection,
+  case when is_lost then 600000 else 0 end as waited_us
+from named"""
+_DELIVERIES = f"""
+with drawn as (
+  select id % {STREAMS} as stream, id // {STREAMS} as turn,
+    20000 + ((hash(id) % 1000000) // 20)::bigint as age from range({{half}}) t(id))
+select 'delivery' as kind, {BASE} + turn * 140000 as ts, 'p' || stream % 10 as peer, {BASE} as epoch,
+  'topic/' || stream as topic, 'q' as origin, stream as publisher, turn as seq, 1 as "count", age as age_us,
+  age > 60000 as late, ['q', 'p' || stream % 10] as path, {BASE} as origin_epoch, 60000 as deadline_us,
+  false as has_copies, 0 as repeated
+from drawn"""
 
 
 def _duckdb_seconds(duckdb: Any, out: Path) -> float:
