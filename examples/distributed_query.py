@@ -22,9 +22,7 @@ async def main() -> None:
         control = await stack.enter_async_context(Peer("control", listen="tcp://127.0.0.1:0", open=True))
         for name, reading in READINGS.items():
             site = await stack.enter_async_context(Peer(name, join=control.addresses, open=True))
-            site.register_merge(
-                "span", lambda a, b: [min(a[0], b[0]), max(a[1], b[1])], lift=lambda v: [v, v]
-            )
+            site.register_merge("span", widest, lift=lambda value: [value, value])
 
             async def answer(message: Message, reading: int = reading) -> None:
                 await message.reply(reading)

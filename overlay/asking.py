@@ -110,7 +110,7 @@ def expectation(expects: object) -> Expectation:
 
 def is_expectation(wanted: Expectation) -> bool:
     """Whether what came from the wire can be checked."""
-    return not wanted or wanted[0] == "choice" or (len(wanted) == 1 and wanted[0] in _CHECKS)
+    return not wanted or wanted[0] == "choice" or (len(wanted) == 1 and str(wanted[0]) in _CHECKS)
 
 
 def refusal(wanted: Expectation, value: object) -> str:

@@ -172,7 +172,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Requests that are open at this peer, and as many of other peers that it keeps state for."""
     harvest_max_bytes: int = 64 * 1024 * 1024
     """Replies kept for requests of other peers: own answers until a request is over, merged ones until they
-    leave. Beyond it they are passed on unmerged, and answers are not kept for a second asking."""
+    leave. Beyond it they are passed on unmerged, and answers are not kept for a second asking. As much again
+    for replies to requests of this peer; a site whose replies find no room is missing."""
     held_runs_max: int = 256
     """Runs waiting in one stream for earlier ones."""
     cache_max: int = 4096

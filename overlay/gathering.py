@@ -58,6 +58,8 @@ class Harvest:
         self.silent_at: float | None = None
         """When next peers are asked whether they are at it."""
         self.polls: list[Poll] = []
+        self.held_bytes = 0
+        """Of what came, repeated replies included."""
         self._kept: dict[int, dict[int, msgspec.Raw | None]] = {}
         """By site, the replies of its subscribers so far; None for one that declined."""
         self._arrived: list[tuple[int, int, msgspec.Raw]] = []

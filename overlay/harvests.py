@@ -30,7 +30,7 @@ from anabranch.overlay.replywire import (
     mask_of,
     version_of,
 )
-from anabranch.overlay.reporting import Reporting
+from anabranch.overlay.reporting import ENTRY_BYTES, Reporting
 from anabranch.overlay.routes import Route, Routes
 from anabranch.overlay.timers import Timers
 
@@ -61,6 +61,8 @@ class Harvests:
         self._counters = counters
         self._last = 0
         self._open: dict[int, Harvest] = {}
+        self.bytes = 0
+        """Replies kept for all of them."""
         self._due: Timers[int] = Timers()
         self._seen_version = -1
         self._is_client = config.role is Role.CLIENT
@@ -141,6 +143,8 @@ class Harvests:
             harvest.poll_answered(report, sender)
             return []
         harvest.heard_at = now
+        if not self._has_room(harvest, report, now):
+            return self._conclude(harvest, now)
         fresh = [gathered for entry in report.entries if (gathered := self._gather(harvest, entry))]
         for site, subscribers in report.ended:
             if 0 <= site < len(harvest.sites):
@@ -171,6 +175,25 @@ class Harvests:
         elif harvest.again or harvest.unreached_since:
             self._rearm(harvest)  # what only arrived makes nothing due earlier
         return actions
+
+    def _has_room(self, harvest: Harvest, report: Report, now: float) -> bool:
+        """Whether what it brings can be kept; else the sites concerned are missing, and say why."""
+        size = sum(len(raw) + ENTRY_BYTES for *_, raw in report.entries)
+        size += sum(len(merged.state) + len(merged.mask) + ENTRY_BYTES for merged in report.merged)
+        if self.bytes + size <= self._config.harvest_max_bytes:
+            harvest.held_bytes += size
+            self.bytes += size
+            return True
+        refused = 0
+        for site, *_ in report.entries:
+            refused |= 1 << site if 0 <= site < len(harvest.sites) else 0
+        for merged in report.merged:
+            refused |= mask_of(merged.mask)
+        self._counters.add("replies_refused", len(report.entries) + len(report.merged))
+        for site in bits(refused & harvest.open_mask):
+            harvest.missing[site] = harvest.where(site, "no room for its replies")
+        harvest.heard_at = now
+        return False
 
     def _gather(self, harvest: Harvest, entry: tuple[int, int, bool, msgspec.Raw]) -> Reply | None:
         site, subscriber, answered, raw = entry
@@ -349,6 +372,7 @@ class Harvests:
         for site in bits(harvest.open_mask):
             harvest.missing[site] = harvest.where(site, why)
         del self._open[harvest.number]
+        self.bytes -= harvest.held_bytes
         self._due.cancel(harvest.number)
         if why:
             for peer, mask in harvest.awaited.items():
@@ -368,6 +392,7 @@ class Harvests:
 
     def check_invariants(self) -> None:
         """What must hold after every input."""
+        assert self.bytes == sum(harvest.held_bytes for harvest in self._open.values())
         for harvest in self._open.values():
             harvest.check_invariants()
 

@@ -16,6 +16,8 @@ from anabranch.overlay.identifiers import is_peer_name
 SITES_MAX = 16_384
 """Sites that one request may ask: a mask is 2 KiB then."""
 NUMBER_MAX = 2**53
+COUNT_MAX = 2**32
+"""Above what one part may hold: many of them still add up to what can be encoded."""
 _BROKEN = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 
 
@@ -137,8 +139,8 @@ def decode_items(body: Frame) -> list[Item]:
             raise PeerError(DropReason.MALFORMED, "request's name")
         if isinstance(item, Request):
             _check_request(item)
-        elif isinstance(item, Report) and not all(map(is_peer_name, item.back)):
-            raise PeerError(DropReason.MALFORMED, "way back")
+        elif isinstance(item, Report):
+            _check_report(item)
     return items
 
 
@@ -170,6 +172,14 @@ def bits(mask: int) -> list[int]:
         found.append(low.bit_length() - 1)
         mask ^= low
     return found
+
+
+def _check_report(report: Report) -> None:
+    counts = [report.outstanding]
+    for merged in report.merged:
+        counts += (merged.answered, merged.declined)
+    if not all(0 <= count < COUNT_MAX for count in counts) or not all(map(is_peer_name, report.back)):
+        raise PeerError(DropReason.MALFORMED, "report")
 
 
 def _check_request(request: Request) -> None:

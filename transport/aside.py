@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Any
 
 import zmq
@@ -36,7 +37,8 @@ class Aside:
                 self._udp, _ = await loop.create_datagram_endpoint(
                     lambda: _Datagrams(self._arrived), local_addr=(host, 0)
                 )
-            return f"udp://{host}:{self._udp.get_extra_info('sockname')[1]}"
+            bound, port, *_ = self._udp.get_extra_info("sockname")
+            return f"udp://[{bound}]:{port}" if ":" in bound else f"udp://{bound}:{port}"
         if self._pull is None:
             self._pull, self._pull_address = make_pull(self._zmq(), host, FRAME_MAX_BYTES)
             loop.add_reader(self._pull.fileno(), self._read)
@@ -104,12 +106,14 @@ class _Datagrams(asyncio.DatagramProtocol):
 def _send_datagram(address: str, frame: bytes) -> bool:
     scheme, _, rest = address.partition("://")
     host, _, port = rest.rpartition(":")
-    if scheme != "udp" or not port.isdecimal():
+    if scheme != "udp":
         return False
     try:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        target = ip_address(host.strip("[]"))  # names are not looked up: that would hold up the loop
+        family = socket.AF_INET6 if target.version == 6 else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
-            sender.sendto(frame, (host.strip("[]"), int(port)))
-    except OSError:
+            sender.sendto(frame, (str(target), int(port)))
+    except (OSError, ValueError, OverflowError):
         return False
     return True

@@ -194,10 +194,13 @@ class Replying:
         node = self._shell.node
         outlet = self._outlets.get(topic)
         if outlet is None:
-            if not topic.startswith(TOPIC) or len(self._outlets) >= OUTLETS_MAX:
+            try:
+                if not topic.startswith(TOPIC) or len(self._outlets) >= OUTLETS_MAX:
+                    raise UsageError(f"replies to {topic[:64]!r}")
+                outlet = self._outlets[topic] = node.open_publisher(topic, time.monotonic())
+            except UsageError:  # what the publisher named, or too many publishers here
                 node.counters.add("replies_unsent")
                 return
-            outlet = self._outlets[topic] = node.open_publisher(topic, time.monotonic())
         node.publish(outlet, frame, len(frame), time.monotonic())
         self._shell.published(outlet, False)
 

@@ -1,15 +1,19 @@
 """Requests and replies over several hops in virtual time, and through trouble."""
 
+import contextlib
 import os
 import random
 
+import msgspec
 import pytest
 from reply_mesh import run_seed
 
+from anabranch.overlay import reporting, siting
 from anabranch.overlay.asking import Protocol
 from anabranch.overlay.config import Config
 from anabranch.overlay.errors import UsageError
-from anabranch.overlay.qos import Role
+from anabranch.overlay.qos import Role, Variant
+from anabranch.overlay.replywire import Item
 from anabranch.security.signing import NullVerifier
 from anabranch.transport.simulator import DECLINE, LATER, Conditions, SimAsked, Simulator
 
@@ -315,3 +319,92 @@ def test_a_secured_site_answers_no_request_past_the_mesh(protocol: Protocol) -> 
     assert harvest.result.answered == 0
     assert not any(peer.replying.asked for peer in sim.running())
     assert sim.counters()["dropped.untrusted"] == 2
+
+
+@pytest.mark.parametrize("merge", ["", "collect"])
+def test_replies_that_find_no_room_at_the_publisher_are_told_as_missing(merge: str) -> None:
+    sim = tree(harvest_max_bytes=30_000)
+    for name in ("a", "b", "a1", "a2", "b1", "client"):
+        sim.respond(name, lambda _: b"x" * 4000)
+    harvest = sim.request("root", "q", merge=merge)
+    sim.run_for(1.0)
+    result = harvest.result
+    assert result is not None
+    assert not result.complete
+    assert 0 < len(result.missing) < 6
+    assert all("no room for its replies" in each.why for each in result.missing)
+    assert sim.counters(["root"])["replies_refused"] > 0
+    assert sim.peer("root").node._replies.harvests.bytes == 0
+
+
+@pytest.mark.parametrize("variant", [Variant.BP_QOS_MP, Variant.ADAPTIVE])
+def test_copies_of_a_request_are_answered_once_and_nobody_waits_for_them(variant: Variant) -> None:
+    sim = Simulator(4, default=Conditions(delay_s=0.01))
+    config = Config(neighbours_target=0, variant=variant)
+    for name, seeds in (
+        ("root", ()),
+        ("l", ["root"]),
+        ("r", ["root"]),
+        ("end", ["l", "r"]),
+        ("far", ["end"]),
+    ):
+        sim.add_peer(name, seeds=seeds, config=config)
+        sim.subscribe(name, "q")
+    assert sim.run_until_true(sim.is_settled, 10)
+    sim.run_for(2.0)
+    for merge in ("", "count"):
+        harvest = sim.request("root", "q", merge=merge)
+        sim.run_for(0.2)
+        assert harvest.result is not None
+        assert (harvest.result.complete, harvest.result.answered) == (True, 5)
+        assert harvest.over_at - harvest.asked_at < 0.1
+    if variant is Variant.BP_QOS_MP:
+        assert sim.counters()["request_copies"] > 0
+
+
+NASTY = (-1, 0, 2**63, 2**64 - 1, "", "x" * 300, b"", b"\xff" * 40, None, [], [[]], {}, True, 1e300)
+
+
+def spoilt(value: object, rng: random.Random) -> object:
+    """The same, with something in it that makes no sense."""
+    if rng.random() < 0.03:
+        return rng.choice(NASTY)
+    if isinstance(value, list):
+        items = [spoilt(each, rng) for each in value]
+        return items * 2 if rng.random() < 0.02 else items
+    return value
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nonsense_in_requests_and_reports_harms_nobody(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    encode = reporting.encode_items
+
+    def spoil(items: list[Item]) -> bytes:
+        return msgspec.msgpack.encode(spoilt(msgspec.msgpack.decode(encode(items)), rng))
+
+    sim = tree(harvests_max=50, harvest_max_bytes=100_000)
+    monkeypatch.setattr(reporting, "encode_items", spoil)
+    monkeypatch.setattr(siting, "encode_items", spoil)
+
+    def answer(asked: SimAsked) -> object:
+        with contextlib.suppress(UsageError):  # another type is asked for by now
+            sim.peer(asked.site).answer(asked, 1, sim.now)
+        return LATER
+
+    for name in ("a", "b", "a1", "a2", "b1", "client"):
+        sim.respond(name, answer)
+    harvests = []
+    for number in range(60):
+        protocol = list(Protocol)[number % 6]
+        origin = rng.choice(("root", "client", "a", "b1"))
+        merge = rng.choice(("collect", "sum", "")) if protocol is not Protocol.MERGE else "quantiles"
+        harvests.append(sim.request(origin, "q", protocol=protocol, merge=merge, within_s=1.0))
+        sim.run_for(0.05)
+    sim.run_for(2.0)
+    assert all(harvest.result is not None for harvest in harvests)
+    monkeypatch.undo()
+    healthy = sim.request("root", "q")
+    sim.run_for(0.5)
+    assert healthy.result is not None
+    assert healthy.result.complete

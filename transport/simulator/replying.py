@@ -146,8 +146,9 @@ class SimReplying:
             self._engine.at(time, self._publish, action.address, action.frame)
             return
         target = self._connections.peers.get(action.address)
-        if target is None:
-            raise UsageError(f"replies to {action.address!r}: there is no such peer")
+        if target is None:  # the publisher named no address
+            self._peer.node.counters.add("replies_unsent")
+            return
         conditions = self._connections.network.get(self._name, action.address)
         rng = self._engine.network_rng
         under_way = conditions.travel_s(rng)
@@ -177,4 +178,7 @@ class SimReplying:
 
     def _publish(self, time: float, topic: str, frame: bytes) -> None:
         if self._peer.is_running:
-            self._peer.publish(topic, [frame], 0.0, time)
+            try:
+                self._peer.publish(topic, [frame], 0.0, time)
+            except UsageError:  # the publisher named no topic
+                self._peer.node.counters.add("replies_unsent")

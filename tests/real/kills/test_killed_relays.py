@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import random
-import socket
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from anabranch import Config, Harvested, Peer
+from anabranch.tools.bench.replies.real import free_ports
 from anabranch.transport.loops import run
 
 pytestmark = pytest.mark.alone
@@ -83,18 +83,12 @@ def is_whole(asker: Peer) -> bool:
     )
 
 
-def free_addresses(count: int) -> list[str]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [f"tcp://127.0.0.1:{probe.getsockname()[1]}" for probe in probes]
-    for probe in probes:
-        probe.close()
-    return addresses
-
-
 @pytest.mark.timeout(900)
 def test_no_harvest_hangs_lies_or_forgets_a_living_site(tmp_path: Path) -> None:
     async def main() -> None:
-        addresses = dict(zip(RELAYS, free_addresses(2), strict=True))
+        addresses = {
+            name: f"tcp://127.0.0.1:{port}" for name, port in zip(RELAYS, free_ports(2), strict=True)
+        }
         relays = {name: Process([(name, address)], [], tmp_path) for name, address in addresses.items()}
         sites = Process([(name, "tcp://127.0.0.1:0") for name in SITES], list(addresses.values()), tmp_path)
         rng = random.Random(1)

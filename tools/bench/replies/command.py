@@ -65,13 +65,13 @@ def replies(
     if costs:
         print_results("reply costs", guarded(cost_rows), [], [], as_json)
         return
-    scenarios = layout.parse_scenarios(scenario)
-    protocols = _protocols(protocol)
+    scenarios = layout.chosen("--scenario", scenario, layout.SCENARIOS)
+    protocols = layout.chosen("--protocol", protocol, list(Protocol))
     loads = _loads(load)
     parse_number("--runs", runs, 1, 100_000)
     parse_number("--tau", tau, 0.001, 600)
     parse_number("--processes", processes, 0, layout.PEERS)
-    systems = _systems(against)
+    systems = [] if against == "none" else layout.chosen("--against", against, list(VARIANTS))
     if plot_to is not None:
         check_plot_place(plot_to)
     rows: list[Row] = []
@@ -153,17 +153,6 @@ def _tell(row: Row) -> None:
     )
 
 
-def _protocols(text: str) -> list[str]:
-    found = [part.strip() for part in text.split(",")]
-    for each in found:
-        if each not in list(Protocol):
-            raise UsageError(
-                f"--protocol {text!r}: {each!r} is none of {', '.join(Protocol)}; name some of them, "
-                "separated by commas"
-            )
-    return list(dict.fromkeys(found))
-
-
 def _loads(text: str) -> list[float]:
     found = []
     for part in text.split(","):
@@ -177,17 +166,4 @@ def _loads(text: str) -> list[float]:
                 "to 1000, separated by commas, such as 0,0.5,1"
             )
         found.append(rate)
-    return list(dict.fromkeys(found))
-
-
-def _systems(text: str) -> list[str]:
-    if text.strip() == "none":
-        return []
-    found = [part.strip() for part in text.split(",")]
-    for each in found:
-        if each not in VARIANTS:
-            raise UsageError(
-                f"--against {text!r}: {each!r} is none of {', '.join(VARIANTS)}; name some of them, "
-                "separated by commas, or none"
-            )
     return list(dict.fromkeys(found))

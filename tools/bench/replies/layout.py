@@ -4,6 +4,7 @@ Fifty peers in a tree that follows the network's delays; the first is the publis
 """
 
 import random
+from collections.abc import Sequence
 from math import hypot
 
 import msgspec
@@ -107,13 +108,13 @@ def made_up(seed: int = 1) -> tuple[list[str], list[list[float]]]:
     return [f"peer-{number:02}" for number in range(PEERS)], delays
 
 
-def parse_scenarios(text: str) -> list[str]:
-    """`1x1,10x50` to scenarios; each once, in the order given."""
+def chosen(option: str, text: str, known: Sequence[str]) -> list[str]:
+    """`1x1,10x50` to names that are known; each once, in the order given."""
     found = [part.strip() for part in text.split(",")]
     for each in found:
-        if each not in SCENARIOS:
+        if each not in known:
             raise UsageError(
-                f"--scenario {text!r}: {each!r} is none of {', '.join(SCENARIOS)}; name some of them, "
-                "separated by commas"
+                f"{option} {text!r}: {each!r} is none of {', '.join(known)}; name some of them, separated by "
+                "commas"
             )
     return list(dict.fromkeys(found))

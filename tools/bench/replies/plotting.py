@@ -54,13 +54,7 @@ def _cdfs(pyplot: Any, rows: Sequence[Row], load: float) -> Any:
             color, line = STYLES[row["protocol"]]
             shares = [row["delivered"] * 100 * step / CDF_POINTS for step in range(CDF_POINTS + 1)]
             axes.step(row["cdf_ms"], shares, where="post", color=color, ls=line, label=row["protocol"])
-        axes.set_xscale("log")
-        axes.set_ylim(0, 103)
-        axes.set_xlabel("ms since the request")
-        axes.set_ylabel("% of the replies")
-        axes.set_title(f"{scenario}, load {load:g}/s", loc="left", fontsize=8)
-    fields[0][0].legend(fontsize=6, loc="lower right")
-    return figure
+    return _labelled(figure, fields, "ms since the request", load)
 
 
 def _taus(pyplot: Any, rows: Sequence[Row], load: float) -> Any:
@@ -71,9 +65,14 @@ def _taus(pyplot: Any, rows: Sequence[Row], load: float) -> Any:
             color, line = STYLES[row["protocol"]]
             taus, shares = zip(*row["by_tau"], strict=True)
             axes.plot(taus, [share * 100 for share in shares], color=color, ls=line, label=row["protocol"])
+    return _labelled(figure, fields, "tau in ms", load)
+
+
+def _labelled(figure: Any, fields: list[tuple[Any, str]], across: str, load: float) -> Any:
+    for axes, scenario in fields:
         axes.set_xscale("log")
         axes.set_ylim(0, 103)
-        axes.set_xlabel("tau in ms")
+        axes.set_xlabel(across)
         axes.set_ylabel("% of the replies")
         axes.set_title(f"{scenario}, load {load:g}/s", loc="left", fontsize=8)
     fields[0][0].legend(fontsize=6, loc="lower right")
