@@ -5,7 +5,7 @@ Files arrive whole, by rename; each is counted once, across restarts too, by the
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -140,15 +140,15 @@ def follow_logs(spark: SparkSession, directory: str, out: str, tell: Callable[[s
         for query in queries:
             if (failed := query.exception()) is not None:
                 raise failed
-            progress = query.lastProgress
-            if progress is not None and progress["batchId"] > seen[query.name] and progress["numInputRows"]:
-                seen[query.name] = progress["batchId"]
-                tell(f"{query.name}: {progress['numInputRows']:,} lines{_late_of(progress)}")
+            for progress in query.recentProgress:
+                if progress["batchId"] > seen[query.name] and progress["numInputRows"]:
+                    seen[query.name] = progress["batchId"]
+                    tell(f"{query.name}: {progress['numInputRows']:,} lines{late_of(progress)}")
     for query in queries:
         query.stop()
 
 
-def _late_of(progress: Any) -> str:
-    """Watermarks drop what comes too late; that is told."""
+def late_of(progress: Mapping[str, Any]) -> str:
+    """Watermarks drop what comes too late; that is told. Spark counts rows of the table, not lines."""
     late = sum(int(each["numRowsDroppedByWatermark"]) for each in progress["stateOperators"])
-    return f", {late:,} rows came more than {WATERMARK} late and are left out" if late else ""
+    return f"; what came more than {WATERMARK} late, for {late:,} rows, is left out" if late else ""

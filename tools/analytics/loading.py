@@ -16,6 +16,8 @@ from anabranch.tools.analytics.schema import CORRUPT, KINDS, columns_of, line_sc
 
 FILES = "{*.jsonl,*.jsonl.part,*.jsonl.gz}"
 """Whole files; what a crashed peer left unfinished; what somebody packed."""
+PACKED = 10
+"""So many times smaller are packed logs, roughly."""
 BAD = "bad"
 """The partition of rows that could not be used."""
 _WHERE = ("run", "file")
@@ -67,11 +69,11 @@ def check_directory(directory: str) -> None:
 
 
 def bytes_of(directory: str) -> int | None:
-    """How much a local directory holds; None where only Spark can look."""
+    """About how much a local directory holds, unpacked; None where only Spark can look."""
     if "://" in directory:
         return None
     files = (each for each in Path(directory).rglob("*.jsonl*") if each.is_file())
-    return sum(each.stat().st_size for each in files)
+    return sum(each.stat().st_size * (PACKED if each.suffix == ".gz" else 1) for each in files)
 
 
 def judged(lines: DataFrame) -> DataFrame:

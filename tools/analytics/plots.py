@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 WIDTH = 900
@@ -125,13 +126,16 @@ def delays(series: Sequence[Row], run: Row) -> str:
 
 
 def _pieces(points: Sequence[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
-    """What lies between gaps; a point alone becomes a short line."""
+    """What lies between gaps, where nothing came back or nothing was sent; a point alone is a short line."""
+    step = min((later - ts for (ts, _), (later, _) in pairwise(points)), default=0.0)
     pieces: list[list[tuple[float, float]]] = [[]]
+    before = -math.inf
     for ts, us in points:
-        if us is None:
+        if us is None or ts - before > 3 * step:
             pieces.append([])
-        else:
+        if us is not None:
             pieces[-1].append((ts, us))
+        before = ts
     return [piece if len(piece) > 1 else piece * 2 for piece in pieces if piece]
 
 

@@ -4,7 +4,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from anabranch.tools.analytics.summary import Summary
+from anabranch.tools.analytics.summary import Summary, opening
 
 ROWS_SHOWN = 12
 
@@ -12,7 +12,7 @@ ROWS_SHOWN = 12
 def print_summary(summary: Summary, console: Console, places: dict[str, str]) -> None:
     """Findings, links, flows, where the rest is."""
     records = summary["records"]
-    line = f"{records['rows']:,} records of {len(summary['peers'])} peers in {len(summary['runs'])} runs"
+    line = opening(summary)
     if records["bad"]:
         line += f", [red]{records['bad']:,} bad lines[/red]"
     if records["repeated"]:

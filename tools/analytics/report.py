@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from anabranch.tools.analytics import plots
-from anabranch.tools.analytics.summary import Summary
+from anabranch.tools.analytics.summary import Summary, opening
 
 RUNS_SHOWN = 6
 """With maps and timelines of their own; tables have all."""
@@ -104,7 +104,7 @@ def report_of(summary: Summary) -> str:
 
     records = summary["records"]
     found = "".join(f"<li>{escape(line)}</li>" for line in summary["findings"])
-    intake = f"{records['rows']:,} records of {len(summary['peers'])} peers in {len(summary['runs'])} runs"
+    intake = opening(summary)
     if records["bad"] or records["repeated"]:
         intake += f"; {records['bad']:,} bad lines kept apart, {records['repeated']:,} repeated ones left out"
     deadline_us = max((flow["deadline_us"] for flow in summary["flows"]), default=0)

@@ -119,6 +119,15 @@ def findings(summary: Summary) -> list[str]:
     return lines[:ROWS_MAX]
 
 
+def opening(summary: Summary) -> str:
+    """What was looked at."""
+    peers, runs = len(summary["peers"]), len(summary["runs"])
+    return (
+        f"{summary['records']['rows']:,} records of {peers:,} {'peer' if peers == 1 else 'peers'} "
+        f"in {runs:,} {'run' if runs == 1 else 'runs'}"
+    )
+
+
 def _where(summary: Summary, row: dict[str, Any]) -> str:
     return f" (run {row['run']})" if len(summary["runs"]) > 1 else ""
 
