@@ -12,7 +12,7 @@ from anabranch.overlay.reductions_generic import Generic
 
 OPEN_RANGES = Path(__file__).parent / "open_ranges.svg"
 ATTRIBUTES_MAX = 12
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 360, 70, 180, 20, 50
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 650, 360, 80, 180, 20, 50
 DECADES = 6
 
 

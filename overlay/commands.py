@@ -134,7 +134,10 @@ class Commands(ReplyCommands, GuaranteeCommands, TopicCommands):
     def set_attributes(self, attributes: Mapping[str, object], now: float) -> None:
         """Say what this site is; replaces what was said before."""
         row = self._parts.selections.site_attributes(attributes)
-        self._actions += self._parts.telling.sites(row, now)
+        telling = self._parts.telling
+        self._actions += telling.become(row, now)
+        if telling.sites_due is not None:
+            self._parts.timers.set_earliest(("sites", 0), telling.sites_due)
         self._actions.append(SubscribersChanged())
         self._after(now)
 

@@ -68,6 +68,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # Spreading what is known
     spread_min_interval_s: float = 0.2
     """Least pause between two link-state records of one peer; failures skip it. Damps storms."""
+    attributes_interval_s: float = 0.05
+    """Least pause between two records of what one site is: changes that come faster are told together."""
     spread_change_ratio: float = 0.10
     """A changed delay is worth telling when it differs by this share …"""
     spread_change_s: float = 0.003

@@ -64,6 +64,8 @@ class Duties:
             return parts.replies.due(now)
         if name == "links":
             return parts.telling.links_now(now)
+        if name == "sites":
+            return parts.telling.sites_now(now) if parts.telling.sites_due is not None else []
         if name == "assure":
             return parts.assuring.fire(now)
         if name == "confirm":

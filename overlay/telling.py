@@ -65,6 +65,8 @@ class Telling:
         """When we last had to outbid a later record under our own name."""
         self.addresses_of: dict[str, Sequence[str]] = {}
         """Where other peers can be dialled."""
+        self.sites_due: float | None = None
+        """When to tell what this site has become since it was last told; None while there is nothing new."""
         self.has_revoked = False
         """Whether a revocation list came that is not told on yet."""
         self._identity = identity
@@ -85,6 +87,7 @@ class Telling:
         self._attributes: Row | None = None
         self._told: dict[str, LinkEntry] = {}
         self._told_at = -1e9
+        self._sites_told_at = -1e9
         self._looked: tuple[int, int, tuple[str, ...]] = (-1, -1, ())
         """What decides who is reached, when that was last looked at."""
         self._unreached_since: dict[str, float] = {}
@@ -97,8 +100,7 @@ class Telling:
         actions += self.roles(now)
         actions += self.links_now(now)
         actions += self.interests(patterns, now)
-        if self._attributes is not None:
-            actions += self.sites(self._attributes, now)
+        actions += self.sites_now(now)
         if self._durables.own:
             actions += self.durables_now(now)
         return actions + self.entitling.tell(now)
@@ -144,17 +146,30 @@ class Telling:
         self._interests.set_patterns(self._identity.peer, patterns)
         return self._spreading.originate(RecordKind.INTERESTS, body, now)
 
-    def sites(self, attributes: Row, now: float) -> list[Action]:
-        """Tell our attributes, which were checked."""
+    def become(self, attributes: Row, now: float) -> list[Action]:
+        """This site is something else now: told at once, or with the changes that follow; see `sites_due`."""
         try:
             body = encode_body(plain(attributes))
         except (TypeError, ValueError) as error:
             raise UsageError(f"attributes cannot be encoded ({error}): use numbers, texts, lists") from None
         if len(body) > self._config.record_body_max_bytes:
             raise UsageError(f"attributes of {len(body)} B: {self._config.record_body_max_bytes} at most")
+        is_news = self._sites.set(self._identity.peer, attributes) or self._attributes is None
         self._attributes = attributes
-        self._sites.set(self._identity.peer, attributes)
-        return self._spreading.originate(RecordKind.SITES, body, now)
+        if not is_news:
+            return []
+        if now < self._sites_told_at + self._config.attributes_interval_s:
+            self.sites_due = self._sites_told_at + self._config.attributes_interval_s
+            return []
+        return self.sites_now(now)
+
+    def sites_now(self, now: float) -> list[Action]:
+        """Tell what this site is, if it ever said so."""
+        self.sites_due = None
+        if self._attributes is None:
+            return []
+        self._sites_told_at = now
+        return self._spreading.originate(RecordKind.SITES, encode_body(plain(self._attributes)), now)
 
     def durables_now(self, now: float) -> list[Action]:
         """Tell our durable subscriptions."""

@@ -31,3 +31,11 @@ def test_throughput_next_to_raw_sockets() -> None:
     expected = results["anabranch"]["messages_per_second"] / results["raw"]["messages_per_second"]
     assert (ratio["to"], ratio["size"]) == ("raw", 64)
     assert abs(ratio["ratio"] - expected) < 0.01
+
+
+def test_changes_of_a_site_are_in_effect_elsewhere_within_a_flooding_time() -> None:
+    printed = _bench("matching", "--filters", "100", "--sites", "0", "--changes", "1000")
+    _, row = printed["results"]  # type: ignore[misc]
+    assert row["made_per_second"] > 500
+    assert 0 < row["p50_us"] < 300_000, "attributes_interval_s, and two links"
+    assert row["control_bytes_per_second"] < 50_000, "1,000 records a second would be 250 kB"

@@ -1,6 +1,7 @@
 """Content filters and selections of sites, in virtual time."""
 
 import os
+from functools import partial
 
 import pytest
 from changing_sites import ChangingSites
@@ -104,6 +105,31 @@ def test_a_site_that_changed_meanwhile_does_not_deliver() -> None:
     mesh.publish("hub", "@site", "off", to="not on")
     mesh.run_for(0.5)
     inbox.assert_payloads("off")
+
+
+def test_a_site_that_changes_a_thousand_times_a_second_is_told_of_at_a_pace() -> None:
+    mesh = star()
+    sim = mesh.simulator
+    inbox = mesh.subscribe("n1", "@site")
+    mesh.settle()
+    mesh.set_attributes("n1", {"n": -1})
+    mesh.run_for(0.05)
+    mesh.publish("hub", "@site", "first", to="n = -1")
+    mesh.run_for(0.2)
+    inbox.assert_payloads("first")  # the first change waits for nothing
+    frames, begin = sim.peer("hub").frames_sent, sim.now
+    for number in range(1000):
+        sim.at(begin + number / 1000, partial(sim.set_attributes, "n1", {"n": number}))
+    sim.run_for(1.0)
+    told = sim.peer("hub").frames_sent - frames
+    assert told < 120, "20 times told to two others, and what links need by themselves"
+    sim.run_for(FIXED.attributes_interval_s + 0.02)
+    mesh.publish("s1", "@site", "last", to="n = 999")
+    mesh.run_for(0.2)
+    inbox.assert_payloads("first", "last")
+    frames = sim.peer("n1").frames_sent
+    mesh.set_attributes("n1", {"n": 999})
+    assert sim.peer("n1").frames_sent == frames, "what is the same is not told again"
 
 
 def test_light_clients_select_and_are_selected() -> None:

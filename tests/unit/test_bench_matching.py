@@ -8,9 +8,11 @@ from typer.testing import CliRunner
 from anabranch.overlay.errors import UsageError
 from anabranch.tools.bench import cli
 
+MATCHING = ["matching", "--changes", "0", "--json"]
+
 
 def test_the_command_prints_a_row_for_each_number_of_filters_and_sites() -> None:
-    done = CliRunner().invoke(cli.bench_app, ["matching", "--filters", "50,400", "--sites", "60", "--json"])
+    done = CliRunner().invoke(cli.bench_app, [*MATCHING, "--filters", "50,400", "--sites", "60"])
     assert done.exit_code == 0, done.output
     rows = json.loads(done.stdout)["results"]
     assert [row.get("filters") for row in rows] == [50, 400, None]
@@ -22,7 +24,7 @@ def test_the_command_prints_a_row_for_each_number_of_filters_and_sites() -> None
 
 
 def test_filters_may_be_about_many_names() -> None:
-    options = ["matching", "--filters", "3000", "--names", "500", "--sites", "0", "--json"]
+    options = [*MATCHING, "--filters", "3000", "--names", "500", "--sites", "0"]
     done = CliRunner().invoke(cli.bench_app, options)
     (row,) = json.loads(done.stdout)["results"]
     assert row["names"] == 500

@@ -9,7 +9,8 @@ import typer
 from anabranch.tools.bench import scenarios
 from anabranch.tools.bench.analytics import analytics as measure_analytics
 from anabranch.tools.bench.analytics import growth, parse_rows
-from anabranch.tools.bench.matching import NAMES_MAX, parse_entries
+from anabranch.tools.bench.matching import CHANGES_MAX, NAMES_MAX, parse_entries
+from anabranch.tools.bench.matching import changes as measure_changes
 from anabranch.tools.bench.matching import filters as measure_filters
 from anabranch.tools.bench.matching import sites as measure_sites
 from anabranch.tools.bench.printing import guarded, print_results, progress
@@ -26,6 +27,7 @@ from anabranch.tools.bench.summary import (
     ratios,
 )
 from anabranch.tools.bench.systems import PRODUCT, RIVALS, System
+from anabranch.transport.loops import run as run_loop
 
 bench_app = typer.Typer(
     help="Measure throughput, round trips, relaying, fan-out, memory, routing, analysis, next to others.",
@@ -212,6 +214,10 @@ def matching(
     sites: Annotated[
         str, typer.Option("--sites", help="Sites against one expression, separated by commas; 0 for none.")
     ] = "1000,10000",
+    changes: Annotated[
+        int,
+        typer.Option("--changes", help="Changes per second of one site, seen from afar; 0 for none."),
+    ] = 1000,
     names: Annotated[
         int, typer.Option("--names", help="Attributes there are; filters ask for 3, messages have up to 32.")
     ] = 3,
@@ -230,6 +236,11 @@ def matching(
             progress.print(f"  {count:,} {what}", markup=False)
             rows.append(guarded(measure, count))
             progress.print(f"    {rows[-1]['p50_us']:,} us", markup=False)
+    if changes:
+        rate = int(parse_number("--changes", changes, 1, CHANGES_MAX))
+        progress.print(f"  {rate:,} changes/s", markup=False)
+        rows.append(guarded(lambda: run_loop(measure_changes(rate))))
+        progress.print(f"    {rows[-1]['p50_us']:,} us", markup=False)
     print_results("matching", rows, [], [], as_json)
 
 

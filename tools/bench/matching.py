@@ -1,16 +1,20 @@
 """One message against many filters, and one expression against many sites: by the index, and asking each."""
 
+import asyncio
 import random
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 from anabranch.overlay.attributes import Row
+from anabranch.overlay.config import Config
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.expressions import Expression, parse
 from anabranch.overlay.filterindex import FilterIndex
 from anabranch.overlay.siteindex import ABSORB_MAX, SiteIndex
 from anabranch.tools.bench.measuring import percentile
 from anabranch.tools.bench.scenarios import Row as ResultRow
+from anabranch.transport.peer import Peer
 
 ENTRIES_MAX = 1_000_000
 MATCHES = 10
@@ -20,10 +24,14 @@ ASKED = 3
 CARRIED_MAX = 32
 """Attributes of one message: those of some filter, and others."""
 NAMES_MAX = 10_000
+CHANGES_MAX = 20_000
 ROWS = 300
 PLAIN_ROWS = 5
 """Of those, the ones for which each filter is asked."""
 CHANGES = 2000
+MARKS_PER_SECOND = 50
+"""Changes of which it is measured when they are in effect elsewhere."""
+CHAIN = Config.local(neighbours_target=0)
 SELECTIONS = (
     "region = 'r3' and load > 0.8",
     "load between 0.2 and 0.4 and up",
@@ -127,6 +135,48 @@ def sites(count: int, seed: int = 1) -> ResultRow:
         "change_us": round(change_us, 1),
         "changes_per_second": round(1e6 / change_us),
     }
+
+
+async def changes(rate: int, seconds: float = 2.0) -> ResultRow:
+    """A site that changes so often, and how long until a peer two links away selects by it: real sockets."""
+    async with AsyncExitStack() as stack:
+        peers: list[Peer] = []
+        for name in ("site", "between", "selecting"):
+            join = peers[-1].addresses if peers else []
+            peer = Peer(name, listen="tcp://127.0.0.1:0", join=join, open=True, config=CHAIN)
+            peers.append(await stack.enter_async_context(peer))
+        site, _, selecting = peers
+        site.subscribe("@site")
+        await selecting.wait_for_subscribers("@site", timeout=10)
+        sent, begun_s, cpu_s = _control_bytes(peers), time.monotonic(), time.process_time()
+        waiting: dict[int, float] = {}
+        taken_us: list[float] = []
+        made = 0
+        while (now := time.monotonic()) < begun_s + seconds:
+            while made < (now - begun_s) * rate:
+                made += 1
+                site.set_attributes({"n": made, "load": made % 100 / 100, "region": "north"})
+                if made % max(1, rate // MARKS_PER_SECOND) == 0:
+                    waiting[made] = now
+            for number, since in list(waiting.items()):
+                if not selecting.subscribers("@site", to=f"n >= {number}"):
+                    break
+                taken_us.append((time.monotonic() - since) * 1e6)
+                del waiting[number]
+            await asyncio.sleep(0.001)
+        elapsed_s = time.monotonic() - begun_s
+        return {
+            "changes": rate,
+            "p50_us": round(percentile(sorted(taken_us), 0.5)),
+            "p99_us": round(percentile(sorted(taken_us), 0.99)),
+            "made_per_second": round(made / elapsed_s),
+            "control_bytes_per_second": round((_control_bytes(peers) - sent) / elapsed_s),
+            "cpu_share": round((time.process_time() - cpu_s) / elapsed_s, 2),
+        }
+
+
+def _control_bytes(peers: list[Peer]) -> int:
+    return sum(peer.counters.get("sent.control_bytes", 0) for peer in peers)
 
 
 def _filter(rng: random.Random, names: list[str], width: float) -> Expression:
