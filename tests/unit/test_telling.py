@@ -250,7 +250,7 @@ def test_addresses_nobody_can_dial_are_not_dialled() -> None:
     driver.records(
         link, record("q", RecordKind.ROLES, RolesBody("peer", [f"tcp://h:{n}" for n in range(1, 99)]))
     )
-    assert driver.node._parts.telling.addresses_of["p"] == []
+    assert driver.node._parts.telling.addresses_of["p"] == ()
     assert len(driver.node._parts.telling.addresses_of["q"]) <= 16
 
 
