@@ -1,8 +1,14 @@
 """A bundle on its way out of this peer, as queues hold it."""
 
+import struct
+from collections.abc import Sequence
+
 import msgspec
 
 from anabranch.overlay.codec import Frame
+from anabranch.overlay.errors import DropReason, PeerError
+
+_LENGTH = struct.Struct(">I")
 
 
 class Queued:
@@ -34,3 +40,19 @@ class OutBundle(msgspec.Struct):
     """How often it was sent again."""
     owner: Queued | None = None
     """Told while it waits, if its publisher has a limit."""
+
+
+def joined(seal: bytes, body: Sequence[Frame]) -> list[Frame]:
+    """A body with its seal, as it travels in a secured mesh."""
+    return [b"".join((_LENGTH.pack(len(seal)), seal, body[0])), *body[1:]]
+
+
+def parted(body: Sequence[Frame]) -> tuple[bytes, list[Frame]]:
+    """The seal, and what it is for."""
+    head = memoryview(body[0])
+    if len(head) < _LENGTH.size:
+        raise PeerError(DropReason.MALFORMED, "seal")
+    begin = _LENGTH.size + _LENGTH.unpack_from(head)[0]
+    if begin > len(head):
+        raise PeerError(DropReason.MALFORMED, "seal")
+    return bytes(head[_LENGTH.size : begin]), [head[begin:], *body[1:]]

@@ -27,6 +27,7 @@ from anabranch.overlay.qos import Demand, Role
 from anabranch.overlay.recovering import Recovery
 from anabranch.overlay.replies import Replies
 from anabranch.overlay.routes import Routes
+from anabranch.overlay.sealing import Sealing
 from anabranch.overlay.selections import Selections
 from anabranch.overlay.taking import Taking
 
@@ -41,6 +42,7 @@ notice a dead link of its own before what it holds takes another way."""
 _ACK_SOON = int(Flag.ACK_SOON)
 _GAP_MAY_FILL = int(Flag.GAP_MAY_FILL)
 _ABOUT_REPLIES = int(Flag.REQUEST | Flag.REPLY)
+_REQUEST = int(Flag.REQUEST)
 _SELECTED = int(Flag.SELECTED)
 _ASSURED = int(Flag.ASSURED)
 _CONFIRMS = int(Flag.CONFIRMS)
@@ -69,9 +71,14 @@ class Delivering:
         assuring: Assuring,
         replies: Replies,
         discovery: Discovery,
+        sealing: Sealing | None,
     ) -> None:
         repair_s = REPAIR_HOLD_S if config.recovery else 0.0
         self.streams = Streams(config.streams_max, config.held_runs_max, config.reorder_hold_s, repair_s)
+        self._sealing = sealing
+        self._forgotten: dict[str, None] = {}
+        if sealing is not None:
+            self.streams.forgotten = taking.forgotten = self._forgotten
         self._identity = identity
         self._config = config
         self._links = links
@@ -144,16 +151,25 @@ class Delivering:
         is_looked_at = branches or flags & _END_TO_END
         if is_looked_at and not self._restricting.admits(plan.origin, flags, body):
             return actions
+        content, number = body, 0
+        if self._sealing is not None and (deliver or flags & _REQUEST):
+            if self._forgotten:
+                self._sealing.forgot(self._forgotten)
+                self._forgotten.clear()
+            number, content = self._sealing.open(
+                plan.origin, plan.epoch, body, flags, deadline_us, link.peer, deliver
+            )
         if flags & _END_TO_END:
             if flags & _ABOUT_REPLIES:
                 answers, flags = self._replies.receive(
-                    link, plan, deliver, branches, body, flags, started_at, now
+                    link, plan, deliver, branches, content, flags, started_at, now
                 )
                 actions += answers
             elif deliver:
-                actions += self._end_to_end(flags, plan, body, started_at, deadline_us, now)
+                may_begin = self._may_begin(plan, number)
+                actions += self._end_to_end(flags, plan, content, may_begin, started_at, deadline_us, now)
         elif deliver:
-            runs = decode_selected(body) if flags & _SELECTED else decode_runs(body)
+            runs = decode_selected(content) if flags & _SELECTED else decode_runs(content)
         if len(runs) == 1 and not branches and not flags & _SELECTED:
             delivered = self._take_familiar(runs[0], plan, started_at, deadline_us, now)
             if delivered is not None:
@@ -177,7 +193,7 @@ class Delivering:
                     actions += self._congestion.met(link, plan.path, peer, backlog_s, now, deadline_us > 0)
         hold_s = RESENT_HOLD_S if flags & _GAP_MAY_FILL else 0.0
         for run in runs:
-            self._take_run(run, plan, started_at, deadline_us / 1e6, hold_s, actions, now)
+            self._take_run(run, plan, number, started_at, deadline_us / 1e6, hold_s, actions, now)
         return actions
 
     def _end_to_end(
@@ -185,6 +201,7 @@ class Delivering:
         flags: int,
         plan: ForwardPlan,
         body: Sequence[Frame],
+        may_begin: bool,
         started_at: float,
         deadline_us: int,
         now: float,
@@ -194,7 +211,7 @@ class Delivering:
             return self._discovery.letter(plan.origin, bytes(body[0]), now)
         if flags & _CONFIRMS:
             return self._assuring.progress(plan.origin, plan.epoch, decode_progress(body), now)
-        return self._taking.receive(plan.origin, plan.path, body, started_at, deadline_us, now)
+        return self._taking.receive(plan.origin, plan.path, body, started_at, deadline_us, now, may_begin)
 
     def _take_familiar(
         self, run: Run, plan: ForwardPlan, started_at: float, deadline_us: int, now: float
@@ -276,6 +293,7 @@ class Delivering:
         self,
         run: Run,
         plan: ForwardPlan,
+        number: int,
         started_at: float,
         deadline_s: float,
         hold_s: float,
@@ -292,6 +310,9 @@ class Delivering:
             self._counters.drop(DropReason.DENIED, count)
             return
         key = (plan.origin, plan.epoch, run.publisher)
+        if self.streams.get(key) is None and not self._may_begin(plan, number):
+            self._counters.drop(DropReason.REPLAYED, count)
+            return
         delivered = DeliveredRun(
             run.topic,
             plan.origin,
@@ -319,6 +340,10 @@ class Delivering:
         stream = self.streams.get(key)
         if stream is not None and not isinstance(run, SelectedRun):
             plan.familiar = Familiar(run.topic, run.publisher, stream, subscriptions, self._local.version)
+
+    def _may_begin(self, plan: ForwardPlan, number: int) -> bool:
+        """Whether a bundle is late enough to begin a stream that is not known."""
+        return self._sealing is None or self._sealing.may_begin(plan.origin, plan.epoch, number)
 
     def _settle(self, verdict: Verdict, actions: list[Action], now: float) -> None:
         for reason, count in verdict.refused:

@@ -76,7 +76,11 @@ class DropReason(enum.StrEnum):
     SUBSCRIPTION_FULL = "subscription_full"
     """The application reads slower than messages arrive; its overflow policy chose this one."""
     SIGNATURE = "signature"
-    """A record, or a bundle that passed other peers, whose signature does not hold."""
+    """A record whose signature does not hold."""
+    FORGED = "forged"
+    """A bundle, or a reply in one, that its origin did not seal for us: made up, changed, or too old."""
+    UNKNOWN_KEY = "unknown_key"
+    """A bundle whose origin's key for seals has not been heard of."""
     UNTRUSTED = "untrusted"
     """A hello without the proof of its name: no certificate of this mesh, an expired or revoked one, or one
     that does not belong to the connection."""

@@ -49,6 +49,8 @@ class RecordKind(enum.IntEnum):
     """Revocation lists, which the authority signed: any peer may tell them."""
     RIGHTS = 20
     """Grants that the origin holds, and what creators revoked: see `security/rights.py`."""
+    EXCHANGE = 18
+    """The key by which others agree with the origin on keys for seals. Goes before all but its credential."""
 
 
 BUNDLE_HEADER = struct.Struct(">BBHIQQIIQQ")

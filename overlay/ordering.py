@@ -156,6 +156,8 @@ class Streams:
         self._held_max = held_max
         self._hold_s = hold_s
         self._repair_s = repair_s
+        self.forgotten: dict[str, None] | None = None
+        """Origins of streams that were forgotten, if anybody wants to know: who takes note clears it."""
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -212,6 +214,8 @@ class Streams:
             self._streams[key] = stream
         self._holding.pop(key, None)
         stream.is_known = False
+        if self.forgotten is not None:
+            self.forgotten[key[0]] = None
         return sum(held.count for held in stream.held)
 
     def next_timeout(self) -> float | None:

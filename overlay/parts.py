@@ -21,6 +21,7 @@ from anabranch.overlay.recovering import Recovery
 from anabranch.overlay.replies import Replies
 from anabranch.overlay.restricting import Restricting
 from anabranch.overlay.routes import Routes
+from anabranch.overlay.sealing import Sealing
 from anabranch.overlay.selecting import Selecting
 from anabranch.overlay.selections import Selections
 from anabranch.overlay.sessions import Sessions, TimerKey
@@ -83,7 +84,11 @@ class Parts:
             durables,
             rights,
         )
-        posting = Posting(config, links, routes)
+        self.sealing: Sealing | None = None
+        if not verifier.is_open:
+            self.sealing = Sealing(identity, signer, verifier, counters, config.records_max)
+            self.restricting.is_sealed = True
+        posting = Posting(config, links, routes, self.sealing)
         self.discovery = Discovery(
             identity,
             config,
@@ -102,7 +107,7 @@ class Parts:
         consigning = Consigning(identity, config, posting, self.taking, *common)
         self.assuring = Assuring(identity, config, audiences, consigning, *common)
         shared = (identity, config, links, self.matching, routes, self.congestion, counters)
-        self.publishing = Publishing(*shared)
+        self.publishing = Publishing(*shared, self.sealing)
         self.hops = Hops(config, self.sessions, counters, self.timers)
         self.recovery = Recovery(identity, config, links, routes, counters)
         self.replies = Replies(
@@ -118,6 +123,7 @@ class Parts:
             self.sessions,
             counters,
             self.timers,
+            self.sealing,
         )
         self.delivering = Delivering(
             *shared,
@@ -128,6 +134,7 @@ class Parts:
             self.assuring,
             self.replies,
             self.discovery,
+            self.sealing,
         )
         self.selecting = Selecting(
             identity, config, self.publishing, self.matching, self.selections, counters

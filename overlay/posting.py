@@ -9,12 +9,14 @@ from anabranch.overlay.config import Config
 from anabranch.overlay.links import LinkTable
 from anabranch.overlay.qos import BEST_EFFORT, Demand, Role
 from anabranch.overlay.routes import Route, Routes
+from anabranch.overlay.sealing import Sealing
 
 
 class Posting:
     """Finds the route and addresses the bundle; a light client leaves the routing to its peer."""
 
-    def __init__(self, config: Config, links: LinkTable, routes: Routes) -> None:
+    def __init__(self, config: Config, links: LinkTable, routes: Routes, sealing: Sealing | None) -> None:
+        self._sealing = sealing
         self._is_client = config.role is Role.CLIENT
         self._links = links
         self._routes = routes
@@ -40,6 +42,8 @@ class Posting:
     ) -> list[Action]:
         """Send a body over a route."""
         self._sequence += 1
+        if self._sealing is not None:
+            body = self._sealing.seal(body, route.receivers, flags, deadline_us)
         size = sum(map(len, body))
         actions: list[Action] = []
         for peer, tail in route.branches:

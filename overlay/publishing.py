@@ -19,6 +19,7 @@ from anabranch.overlay.matching import Matching
 from anabranch.overlay.outlets import MESSAGE_BYTES, Flow, Outlet, Reach
 from anabranch.overlay.qos import Demand, Role
 from anabranch.overlay.routes import Route, Routes
+from anabranch.overlay.sealing import Sealing
 
 LARGE_BODY_BYTES = 64 * 1024
 """By the size that its parcel counts: above, growing a new buffer would move what it holds several times."""
@@ -72,9 +73,11 @@ class Publishing:
         routes: Routes,
         congestion: Congestions,
         counters: Counters,
+        sealing: Sealing | None,
     ) -> None:
         self._identity = identity
         self._me = identity.peer
+        self._sealing = sealing
         self._is_client = config.role is Role.CLIENT
         self._inline_max = config.inline_max_bytes
         self._bundle_max = config.bundle_max_bytes
@@ -137,11 +140,14 @@ class Publishing:
         outlet.next_sequence = first + 1
         self._counters["published"] += 1
         self._bundles += 1
-        body = encode_runs([Run(outlet.topic, outlet.publisher, first, [payload])])
+        body: list[Frame] = [encode_runs([Run(outlet.topic, outlet.publisher, first, [payload])])]
+        if self._sealing is not None:
+            assert reach.route is not None
+            body = self._sealing.seal(body, reach.route.receivers, 0, outlet.deadline_us)
         return SendBundle(
             link.id,
             OutBundle(
-                self._bundles, now, outlet.deadline_us, tail, [body], len(body), 1, owner=outlet.queued
+                self._bundles, now, outlet.deadline_us, tail, body, len(body[0]), 1, owner=outlet.queued
             ),
         )
 
@@ -329,6 +335,8 @@ class Publishing:
     def _ship(self, parcel: Parcel, actions: list[Action]) -> None:
         body: list[Frame] = [self._encode(parcel), *parcel.frames]
         deadline_us = min(int(parcel.deadline_s * 1e6), MICROSECONDS_MAX)
+        if self._sealing is not None:
+            body = self._sealing.seal(body, parcel.route.receivers, parcel.flags, deadline_us)
         self._bundles += 1
         size = sum(map(len, body))
         for peer, tail in parcel.route.branches:
@@ -336,16 +344,8 @@ class Publishing:
             if link is None:
                 self._counters.drop(DropReason.NO_LINK, parcel.messages)
                 continue
+            began, messages, flags = parcel.started_at, parcel.messages, parcel.flags
             bundle = OutBundle(
-                self._bundles,
-                parcel.started_at,
-                deadline_us,
-                tail,
-                body,
-                size,
-                parcel.messages,
-                parcel.flags,
-                0,
-                parcel.owner,
+                self._bundles, began, deadline_us, tail, body, size, messages, flags, 0, parcel.owner
             )
             actions.append(SendBundle(link.id, bundle))

@@ -29,6 +29,7 @@ from anabranch.overlay.recovering import Recovery
 from anabranch.overlay.replywire import Prompt, Report, Request, decode_items, encode_value
 from anabranch.overlay.reporting import Reporting
 from anabranch.overlay.routes import Routes
+from anabranch.overlay.sealing import Sealing
 from anabranch.overlay.selections import Selections
 from anabranch.overlay.sessions import Sessions, TimerKey
 from anabranch.overlay.siting import Siting
@@ -59,10 +60,11 @@ class Replies:
         sessions: Sessions,
         counters: Counters,
         timers: Timers[TimerKey],
+        sealing: Sealing | None,
     ) -> None:
         self.merges = Merges()
         self.tending = Tending(config.harvests_max, config.harvest_max_bytes)
-        self.reporting = Reporting(identity, config, links, routes, recovery, counters)
+        self.reporting = Reporting(identity, config, links, routes, recovery, counters, sealing)
         self.siting = Siting(
             identity, config, spreading.book, matching, selections, self.tending, self.reporting, counters
         )

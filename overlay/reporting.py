@@ -15,6 +15,7 @@ from anabranch.overlay.qos import Role
 from anabranch.overlay.recovering import Recovery
 from anabranch.overlay.replywire import Item, Merged, Report, Request, encode_items, mask_bytes, mask_of
 from anabranch.overlay.routes import Route, Routes
+from anabranch.overlay.sealing import Sealing
 from anabranch.overlay.trees import receivers_in
 
 URGENCY_US = 1_000_000
@@ -41,7 +42,9 @@ class Reporting:
         routes: Routes,
         recovery: Recovery,
         counters: Counters,
+        sealing: Sealing | None,
     ) -> None:
+        self._sealing = sealing
         self._identity = identity
         self._config = config
         self._links = links
@@ -192,6 +195,8 @@ class Reporting:
                     self.item("", item)
             return
         body: list[Frame] = [encode_items(batch.items)]
+        if self._sealing is not None:
+            body = self._sealing.seal(body, (peer,), int(Flag.REPLY), URGENCY_US)
         self._bundles += 1
         bundle = OutBundle(
             self._bundles, now, URGENCY_US, self._hop_tail(), body, len(body[0]), 1, int(Flag.REPLY)
@@ -205,6 +210,8 @@ class Reporting:
         self, route: Route, items: list[Item], flag: Flag, actions: list[Action], now: float
     ) -> list[str]:
         body: list[Frame] = [encode_items(items)]
+        if self._sealing is not None:
+            body = self._sealing.seal(body, route.receivers, int(flag), URGENCY_US)
         gone = []
         self._bundles += 1
         for peer, tail in route.branches:

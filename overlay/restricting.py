@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from anabranch.overlay.advertisements import restricted_id
+from anabranch.overlay.bundles import parted
 from anabranch.overlay.codec import Frame
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import DropReason, PeerError
@@ -24,6 +25,8 @@ class Restricting:
 
     def __init__(self, me: str, rights: Rights, counters: Counters) -> None:
         self.rights = rights
+        self.is_sealed = False
+        """Whether bodies carry the seal of their origin."""
         self._me = me
         self._counters = counters
 
@@ -44,7 +47,8 @@ class Restricting:
         """
         if self.rights.is_open or flags & _NO_TOPICS:
             return True
-        for topic in _topics(flags, body[0]):
+        content = parted(body)[1] if self.is_sealed else body
+        for topic in _topics(flags, content[0]):
             if not self.may_publish(origin, topic):
                 self._counters.drop(DropReason.DENIED)
                 return False

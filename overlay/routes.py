@@ -47,6 +47,8 @@ class Route(msgspec.Struct, frozen=True):
     """Every hop of the tree; None when it is chosen by the peer that a light client is attached to."""
     availability: float = 0.0
     """The least that is estimated for any of the receivers; 0 when one is not reached or nothing is known."""
+    receivers: tuple[str, ...] = ()
+    """Who shall deliver what takes it."""
 
 
 class Routes:
@@ -99,7 +101,10 @@ class Routes:
             tail = Tail(
                 self._me, self._identity.epoch, self._generation, [self._me], False, [], list(destinations)
             )
-            route = Route(self._generation, ((peer, encode_tail(tail)),), len(destinations), (), None)
+            branches = ((peer, encode_tail(tail)),)
+            route = Route(
+                self._generation, branches, len(destinations), (), None, receivers=tuple(destinations)
+            )
             self._routes[key] = route
         return route
 
@@ -181,7 +186,10 @@ class Routes:
         self._generation += 1
         branches = self._encode(tree, self._generation, copies)
         availability = 0.0 if unreached else min((choice.availability for choice in choices), default=0.0)
-        return Route(self._generation, branches, len(choices), unreached, hops_of(paths), availability)
+        receivers = tuple(peer for peer, choice in chosen if choice is not None)
+        return Route(
+            self._generation, branches, len(choices), unreached, hops_of(paths), availability, receivers
+        )
 
     def _encode(self, tree: Tree, generation: int, copies: int) -> tuple[tuple[str, bytes], ...]:
         return encode_tree(tree, self._me, self._identity.epoch, generation, [self._me], copies)

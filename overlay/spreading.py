@@ -86,9 +86,10 @@ class Spreading:
         return max(own, default=0)
 
     def show_credential(self, link: Link, now: float) -> list[Action]:
-        """First of all a new neighbour gets our credential as a record: it passes records on in the order in
-        which they came, and others shall not get one that they cannot check."""
-        return self._send(link, [(self._identity.peer, int(RecordKind.CREDENTIAL))], now)
+        """First of all a new neighbour gets our credential and key as records: it passes records on in the
+        order in which they came, and others shall not get one that they cannot check."""
+        me = self._identity.peer
+        return self._send(link, [(me, int(RecordKind.CREDENTIAL)), (me, int(RecordKind.EXCHANGE))], now)
 
     def opened(self, link: Link) -> list[Action]:
         """Tell a new neighbour what we hold."""
@@ -182,9 +183,9 @@ class Spreading:
         return [SendControl(link.id, frame) for frame in _frames(records)]
 
 
-def _goes_later(key: RecordKey) -> bool:
-    """Credentials go first: without them the receiver can't check the rest."""
-    return key[1] != RecordKind.CREDENTIAL
+def _goes_later(key: RecordKey) -> int:
+    """Credentials go first, then keys for seals: without them the receiver can't check the rest."""
+    return 0 if key[1] == RecordKind.CREDENTIAL else 1 if key[1] == RecordKind.EXCHANGE else 2
 
 
 def _frames(records: list[Record]) -> list[bytes]:

@@ -72,6 +72,8 @@ class Taking:
         self._held_bytes = 0
         self._due: dict[str, dict[tuple[StreamKey, str], Progress | Intake]] = {}
         self._told_at: dict[str, float] = {}
+        self.forgotten: dict[str, None] | None = None
+        """Origins of streams that were forgotten, if anybody wants to know: who takes note clears it."""
 
     def receive(
         self,
@@ -81,9 +83,13 @@ class Taking:
         started_at: float,
         deadline_us: int,
         now: float,
+        may_begin: bool = True,
     ) -> list[Action]:
-        """A bundle with a guarantee arrived; PeerError if it is broken."""
-        return self.take(origin, path, decode_assured(body), started_at, deadline_us, now)
+        """A bundle with a guarantee arrived; PeerError if it is broken.
+
+        `may_begin`: whether it is late enough to begin a stream that is not known.
+        """
+        return self.take(origin, path, decode_assured(body), started_at, deadline_us, now, may_begin)
 
     def take(
         self,
@@ -93,6 +99,7 @@ class Taking:
         started_at: float,
         deadline_us: int,
         now: float,
+        may_begin: bool = True,
     ) -> list[Action]:
         """Take runs that arrived, or that this very peer publishes."""
         actions: list[Action] = []
@@ -103,7 +110,8 @@ class Taking:
                 selected = self._selections.read(each.attributes, each.to)
             may_be_filtered = selected is not None or not run.payloads
             consumers = self._consumers(run.topic, each.stream.durable, may_be_filtered)
-            addressed = {start.consumer: start for start in each.starts if start.peer == self._identity.peer}
+            starts = each.starts if may_begin else ()
+            addressed = {start.consumer: start for start in starts if start.peer == self._identity.peer}
             if not consumers and not addressed:
                 self._counters.drop(DropReason.NO_SUBSCRIBER, len(run.payloads))
                 addressed = {"": Start(self._identity.peer, "", 0)}
@@ -253,6 +261,8 @@ class Taking:
                 intake.is_closed = True
                 self._held_bytes -= intake.start_over()
                 del self._intakes[key]
+                if self.forgotten is not None:
+                    self.forgotten[key[0]] = None
                 return True
         return not for_durable
 

@@ -116,6 +116,7 @@ class Telling:
         actions: list[Action] = []
         if spreading.signer.credential:
             actions += spreading.originate(RecordKind.CREDENTIAL, spreading.signer.credential, now)
+            actions += spreading.originate(RecordKind.EXCHANGE, spreading.signer.exchange, now)
         if lists := spreading.verifier.revocations():
             body = encode_body(lists)
             if len(body) <= self._config.record_body_max_bytes:  # larger ones go by file alone
@@ -272,6 +273,10 @@ class Telling:
             return False
         if record.kind == RecordKind.CREDENTIAL:
             return False  # learnt when it was checked
+        if record.kind == RecordKind.EXCHANGE:
+            if not self._spreading.verifier.know_exchange(origin, record.body):
+                raise PeerError(DropReason.MALFORMED, "exchange key")
+            return False
         return self._sites.set(origin, said_attributes(record.body))
 
     def _is_interest(self, interest: Interest) -> bool:

@@ -39,6 +39,7 @@ class MeshIdentity:
     def __init__(self, place: Path, config: Config) -> None:
         from anabranch.security.credentials import CertificateSigner, CertificateVerifier
         from anabranch.security.errors import TrustError
+        from anabranch.security.pairing import Pairing
         from anabranch.security.rights import RightsTable
         from anabranch.security.witnesses import Witnesses
 
@@ -58,11 +59,13 @@ class MeshIdentity:
             raise UsageError(f"identity {str(place)!r}: {error}") from None
         self.name = PeerId.parse(files.holder.name)
         self.domain = files.holder.domain
-        self.signer = CertificateSigner(_der(files), files.key, time.time)
+        pairing = Pairing(self.name, os.urandom(32), config.records_max)
+        self.signer = CertificateSigner(_der(files), files.key, time.time, pairing)
         self.verifier = CertificateVerifier(
             trust,
             self.domain,
             time.time,
+            pairing,
             record_age_max_s=config.record_lifetime_s,
             peers_max=config.records_max,
             on_refusal=self.refused,

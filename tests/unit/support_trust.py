@@ -1,5 +1,6 @@
 """Authorities and identities for tests, with a clock that the test moves."""
 
+from hashlib import sha256
 from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -7,6 +8,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from anabranch.security.authority import Authority
 from anabranch.security.certificates import Holder, PrivateKey
 from anabranch.security.credentials import CertificateSigner, CertificateVerifier
+from anabranch.security.pairing import Pairing
 from anabranch.security.trust import Trust
 
 T0 = 1_800_000_000.0
@@ -20,6 +22,7 @@ class Realm:
         self.now = T0
         self.authority = Authority.create(directory, domain, 3650, T0)
         self.issued: dict[str, tuple[Holder, PrivateKey]] = {}
+        self.pairings: dict[str, Pairing] = {}
 
     def clock(self) -> float:
         return self.now
@@ -37,12 +40,23 @@ class Realm:
     def signer(self, name: str, hours: float = 24.0) -> CertificateSigner:
         if name not in self.issued:
             self.issue(name, hours)
-        return CertificateSigner(self.der(name), self.issued[name][1], self.clock)
+        return CertificateSigner(self.der(name), self.issued[name][1], self.clock, self.pairing(name))
 
-    def verifier(self, *, peers_max: int = 100) -> CertificateVerifier:
+    def pairing(self, name: str) -> Pairing:
+        """The exchange key of a peer, the same for its signer and its verifier."""
+        if name not in self.pairings:
+            self.pairings[name] = Pairing(name, sha256(name.encode()).digest(), 100)
+        return self.pairings[name]
+
+    def verifier(self, name: str = "me", *, peers_max: int = 100) -> CertificateVerifier:
         trust = Trust([self.authority.certificate])
         return CertificateVerifier(
-            trust, self.authority.domain, self.clock, record_age_max_s=200.0, peers_max=peers_max
+            trust,
+            self.authority.domain,
+            self.clock,
+            self.pairing(name),
+            record_age_max_s=200.0,
+            peers_max=peers_max,
         )
 
     def revoke(self, name: str) -> bytes:

@@ -1,5 +1,6 @@
 """Signatures with certificates: what is believed, and everything that must not be."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support_trust import T0, Realm
 
-from anabranch.security.credentials import CertificateVerifier
+from anabranch.security.credentials import TAGS_MAX, CertificateVerifier
 from anabranch.security.errors import TrustError
+from anabranch.security.pairing import Pairing
+from anabranch.security.signing import FORGED, UNKNOWN
 from anabranch.security.trust import SKEW_S
 
 
@@ -43,30 +46,155 @@ def test_what_a_peer_signed_is_believed_and_no_one_else_can_sign_for_it(shared: 
     assert not verifier.verify("a", b"news", b"")
 
 
-def test_a_signature_made_for_one_purpose_serves_no_other(shared: Realm) -> None:
-    verifier, signer = knowing(shared, "a"), shared.signer("a")
-    assert verifier.verify_seal("a", b"stamp", [b"x"], signer.seal(b"stamp", [b"x"]))
-    assert not verifier.verify("a", b"stamp", signer.seal(b"stamp", [b"x"]))
-    assert not verifier.verify_seal("a", b"stamp", [b"x"], signer.sign(b"stamp"))
+def realm_of(realm: Realm, *names: str) -> Realm:
+    for name in names:
+        if name not in realm.issued:
+            realm.issue(name)
+    return realm
+
+
+def meeting(realm: Realm, me: str, *names: str) -> CertificateVerifier:
+    """The verifier of a peer that knows certificates and exchange keys of these, as they know its key."""
+    verifier = realm_of(realm, me, *names).verifier(me)
+    for name in (me, *names):
+        assert verifier.learn(name, realm.der(name))
+        assert verifier.know_exchange(name, realm.pairing(name).public)
+        realm.pairing(name).know(me, realm.pairing(me).public)
+    return verifier
+
+
+STAMP = b"stamp"
+MANY = [f"peer-{number}" for number in range(TAGS_MAX)]
+
+
+def sealed(realm: Realm, body: list[bytes], receivers: list[str], **options: bool) -> bytes:
+    """What `a` seals for these."""
+    for name in receivers:
+        realm.pairing("a").know(name, realm.pairing(name).public)
+    return realm.signer("a").seal(STAMP, body, receivers, **options)
+
+
+@pytest.mark.parametrize("others", [[], MANY], ids=["tags", "signature"])
+def test_a_seal_holds_for_each_of_its_receivers_and_for_nobody_else(shared: Realm, others: list[str]) -> None:
+    body = [b"first", b"second"]
+    seal = sealed(shared, body, ["b", "c", *others])
+    assert meeting(shared, "b", "a").verify_seal("a", STAMP, body, seal) > 0
+    assert meeting(shared, "c", "a").verify_seal("a", STAMP, body, seal) > 0
+    assert meeting(shared, "d", "a").verify_seal("a", STAMP, body, seal) == FORGED
+
+
+@pytest.mark.parametrize("others", [[], MANY], ids=["tags", "signature"])
+def test_one_changed_byte_anywhere_and_it_is_refused(shared: Realm, others: list[str]) -> None:
+    verifier = meeting(shared, "b", "a")
+    seal = sealed(shared, [b"first frame", b"2nd"], ["b", *others])
+    given = [STAMP, b"first frame", b"2nd", seal]
+    assert verifier.verify_seal("a", given[0], given[1:3], seal) > 0
+    for number, part in enumerate(given):
+        for at in range(len(part)):
+            changed = list(given)
+            changed[number] = part[:at] + bytes([part[at] ^ 1]) + part[at + 1 :]
+            assert verifier.verify_seal("a", changed[0], changed[1:3], changed[3]) <= 0, (number, at)
+    for length in range(len(seal)):
+        assert verifier.verify_seal("a", STAMP, given[1:3], seal[:length]) <= 0
+
+
+def test_a_receiver_cannot_seal_in_the_origins_name(shared: Realm) -> None:
+    """b knows the keys that it has with a and with c: neither makes a bundle of a's that c believes."""
+    at_c = meeting(shared, "c", "a", "b")
+    meeting(shared, "b", "a", "c")
+    forged = shared.signer("b").seal(STAMP, [b"x"], ["c"])
+    assert at_c.verify_seal("b", STAMP, [b"x"], forged) > 0
+    assert at_c.verify_seal("a", STAMP, [b"x"], forged) <= 0
+    reflected = sealed(shared, [b"x"], ["b"])
+    assert at_c.verify_seal("a", STAMP, [b"x"], reflected) == FORGED
+    assert meeting(shared, "a", "b").verify_seal("b", STAMP, [b"x"], reflected) <= 0, "back to its maker"
+
+
+def test_who_only_passes_it_on_can_check_what_is_for_everybody(shared: Realm) -> None:
+    relay = meeting(shared, "d", "a")
+    seal = sealed(shared, [b"x"], ["b"], for_everybody=True)
+    assert relay.verify_seal("a", STAMP, [b"x"], seal, for_us=False) > 0
+    assert relay.verify_seal("a", STAMP, [b"y"], seal, for_us=False) == FORGED
+    assert relay.verify_seal("a", STAMP, [b"x"], seal) == FORGED, "not for us"
+    assert relay.verify_seal("a", STAMP, [b"x"], sealed(shared, [b"x"], ["b"]), for_us=False) == FORGED
 
 
 @given(st.data())
-def test_one_changed_byte_anywhere_and_it_is_refused(shared: Realm, data: st.DataObject) -> None:
-    verifier, signer = knowing(shared, "a"), shared.signer("a")
-    parts = [bytearray(b"stamp"), bytearray(b"first frame"), bytearray(b"second")]
-    seal = bytearray(signer.seal(bytes(parts[0]), [bytes(parts[1]), bytes(parts[2])]))
-    target = data.draw(st.sampled_from([*parts, seal]))
-    at = data.draw(st.integers(0, len(target) - 1))
-    target[at] ^= data.draw(st.integers(1, 255))
-    assert not verifier.verify_seal("a", bytes(parts[0]), [bytes(parts[1]), bytes(parts[2])], bytes(seal))
+def test_frames_cannot_be_cut_otherwise(shared: Realm, data: st.DataObject) -> None:
+    verifier = meeting(shared, "b", "a")
+    text = data.draw(st.binary(max_size=12))
+    cuts = st.lists(st.integers(0, len(text)), max_size=3).map(sorted)
+    ways = [[text[begin:end] for begin, end in pairwise([0, *data.draw(cuts), len(text)])] for _ in range(2)]
+    seal = sealed(shared, ways[0], ["b"])
+    assert (verifier.verify_seal("a", STAMP, ways[1], seal) > 0) is (ways[0] == ways[1])
 
 
-def test_frames_cannot_be_cut_otherwise(shared: Realm) -> None:
-    verifier, signer = knowing(shared, "a"), shared.signer("a")
-    seal = signer.seal(b"s", [b"ab", b"c"])
-    assert verifier.verify_seal("a", b"s", [b"ab", b"c"], seal)
-    for frames in ([b"abc"], [b"a", b"bc"], [b"ab", b"c", b""], [b"c", b"ab"]):
-        assert not verifier.verify_seal("a", b"s", frames, seal)
+def test_a_signature_made_for_one_purpose_serves_no_other(shared: Realm) -> None:
+    verifier, signer = meeting(shared, "b", "a"), shared.signer("a")
+    record = signer.sign(b"n")
+    assert verifier.verify_seal("a", STAMP, [], b"\2" + bytes(12) + record) <= 0
+    voucher = signer.vouch("b", b"n")
+    assert verifier.verify_vouched("a", b"n", voucher)
+    assert not verifier.verify_vouched("a", b"m", voucher)
+    assert not verifier.verify_vouched("b", b"n", voucher)
+    assert not verifier.verify_vouched("a", b"n", b"")
+    assert not meeting(shared, "c", "a").verify_vouched("a", b"n", voucher)
+    assert signer.vouch("stranger", b"n") == b""
+
+
+def test_a_restarted_receiver_takes_nothing_that_was_sealed_for_its_former_self(realm: Realm) -> None:
+    seals = [sealed(realm_of(realm, "a", "b"), [b"x"], ["b", *more]) for more in ([], MANY)]
+    for seal in seals:
+        assert meeting(realm, "b", "a").verify_seal("a", STAMP, [b"x"], seal) > 0
+    realm.pairings["b"] = Pairing("b", b"2" * 32, 100)
+    for seal in seals:
+        assert meeting(realm, "b", "a").verify_seal("a", STAMP, [b"x"], seal) == FORGED
+
+
+def test_of_a_restarted_origin_the_former_key_is_known_a_while_and_then_forgotten(realm: Realm) -> None:
+    at_b = meeting(realm, "b", "a")
+    seal = sealed(realm, [b"x"], ["b"])
+    for start, expected in ((1, True), (2, False)):
+        at_b.know_exchange("a", Pairing("a", bytes([start]) * 32, 100).public)
+        assert (at_b.verify_seal("a", STAMP, [b"x"], seal) > 0) is expected
+    assert at_b.verify_seal("a", STAMP, [b"x"], seal) == UNKNOWN
+
+
+def test_keys_that_make_every_secret_the_same_are_of_no_use(realm: Realm) -> None:
+    at_b = meeting(realm_of(realm, "a"), "b")
+    assert at_b.know_exchange("a", bytes(32))
+    assert not at_b.know_exchange("a", b"short")
+    assert at_b.verify_seal("a", STAMP, [b"x"], sealed(realm, [b"x"], ["b"])) == UNKNOWN
+    assert realm.pairing("b").to("a") is None
+
+
+def test_the_table_of_exchange_keys_is_bounded() -> None:
+    pairing = Pairing("me", b"1" * 32, 3)
+    others = {name: Pairing(name, name.encode() * 32, 3) for name in "abcd"}
+    for name, other in others.items():
+        pairing.know(name, other.public)
+        assert pairing.to(name) is not None
+        assert pairing.of(name, other.id) is not None
+    assert pairing.to("a") is None
+    assert pairing.of("a", others["a"].id) is None
+    assert pairing.to("d") is not None
+
+
+def test_seals_end_with_the_trust_in_their_origin(realm: Realm) -> None:
+    for name, hours in (("a", 1.0), ("b", 24.0), ("c", 24.0)):
+        realm.issue(name, hours)
+    verifier = meeting(realm, "b", "a", "c")
+    seal_of_c = realm.signer("c").seal(STAMP, [], ["b"])
+    assert verifier.verify_seal("a", STAMP, [], sealed(realm, [], ["b"])) > 0
+    realm.now += 3599
+    assert verifier.verify_seal("a", STAMP, [], sealed(realm, [], ["b"])) > 0
+    realm.now += 2
+    assert verifier.verify_seal("a", STAMP, [], sealed(realm, [], ["b"])) == FORGED
+    assert not verifier.verify_vouched("a", b"n", realm.signer("a").vouch("b", b"n"))
+    realm.now -= 3601
+    assert verifier.verify_seal("c", STAMP, [], seal_of_c) > 0
+    verifier.revoke(realm.revoke("c"))
+    assert verifier.verify_seal("c", STAMP, [], seal_of_c) == FORGED
 
 
 def test_the_same_news_make_the_same_signature(shared: Realm) -> None:
@@ -74,9 +202,8 @@ def test_the_same_news_make_the_same_signature(shared: Realm) -> None:
 
 
 def test_old_signatures_and_those_of_the_future_are_refused(realm: Realm) -> None:
-    signer = realm.signer("a", 24)
-    verifier = knowing(realm, "a")
-    signature, seal = signer.sign(b"n"), signer.seal(b"s", [])
+    verifier = meeting(realm, "b", "a")
+    signature, seals = realm.signer("a").sign(b"n"), [sealed(realm, [], ["b", *more]) for more in ([], MANY)]
     for elapsed, record_holds, seal_holds in (
         (-SKEW_S + 1, True, True),
         (-SKEW_S - 1, False, False),
@@ -87,7 +214,8 @@ def test_old_signatures_and_those_of_the_future_are_refused(realm: Realm) -> Non
     ):
         realm.now = T0 + elapsed
         assert verifier.verify("a", b"n", signature) is record_holds, elapsed
-        assert verifier.verify_seal("a", b"s", [], seal) is seal_holds, elapsed
+        for seal in seals:
+            assert (verifier.verify_seal("a", STAMP, [], seal) > 0) is seal_holds, elapsed
 
 
 def test_an_expired_certificate_ends_trust_while_it_is_in_use(realm: Realm) -> None:
@@ -141,7 +269,7 @@ def test_nobody_else_can_revoke(realm: Realm, tmp_path: Path) -> None:
     other.issue("a")
     verifier = knowing(realm, "a")
     refused: list[str] = []
-    verifier._on_refusal = lambda _, text: refused.append(text)
+    verifier.refuse = lambda _, text: refused.append(text)
     assert not verifier.revoke(other.revoke("a"))
     assert not verifier.revoke(b"garbage")
     assert verifier.is_trusted("a")

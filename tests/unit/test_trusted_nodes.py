@@ -22,7 +22,7 @@ def realm(tmp_path: Path) -> Realm:
 
 
 def member(realm: Realm, name: str = "me", **options: object) -> Driver:
-    signer, verifier = realm.signer(name), realm.verifier()
+    signer, verifier = realm.signer(name), realm.verifier(name)
     verifier.learn(name, realm.der(name))
     return Driver(name, signer=signer, verifier=verifier, **options)  # type: ignore[arg-type]
 

@@ -3,6 +3,7 @@
 The other half, input and the turn that follows, is in `shell.py`.
 """
 
+from collections.abc import Callable, Iterable
 from heapq import heappush
 
 from anabranch.overlay.bundles import OutBundle
@@ -34,6 +35,8 @@ class Sender:
         self._high_water = queue_max // 8
         self._engine = engine
         self._clock = clock_offset_s
+        self.tamper: Callable[[Wire, OutBundle], Iterable[OutBundle]] | None = None
+        """A peer that does not keep to the protocol: what it sends instead of each bundle, its own or not."""
         self._held: dict[Wire, None] = {}
         """Wires whose queue waits for an acknowledgement."""
 
@@ -91,6 +94,13 @@ class Sender:
         if wire is None:
             self.node.counters.drop(DropReason.NO_LINK, bundle.messages or 1)
             return
+        if self.tamper is None:
+            self._put_bundle(wire, bundle, time)
+        else:
+            for each in self.tamper(wire, bundle):
+                self._put_bundle(wire, each, time)
+
+    def _put_bundle(self, wire: Wire, bundle: OutBundle, time: float) -> None:
         queue = wire.queue
         if wire.is_plain and not wire.unread:
             local = self.clock(time)
@@ -105,7 +115,7 @@ class Sender:
         if not taken:
             self.node.counters.drop(DropReason.QUEUE_FULL, bundle.messages or 1)
         elif queue.bytes > self._high_water and wire.conditions.rate_bytes_s is not None:
-            self.node.link_backlog(link, queue.bytes / wire.conditions.rate_bytes_s)
+            self.node.link_backlog(wire.source_link, queue.bytes / wire.conditions.rate_bytes_s)
             self._pump(time, wire)
         elif len(queue) > 1 or wire.unread or wire.free_at > time:
             self._pump(time, wire)

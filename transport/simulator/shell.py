@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anabranch.overlay.actions import Action, CloseLink, Deliver, Dial, SendBundle, SendControl, Write
 from anabranch.overlay.assured import StreamKey
@@ -26,6 +26,9 @@ from anabranch.transport.simulator.starting import address_of, new_node
 from anabranch.transport.simulator.stores import SimStore
 from anabranch.transport.simulator.trace import FOLD_AT_PARTS, HEAD, TraceKind
 from anabranch.transport.simulator.wires import Wire, total_size
+
+if TYPE_CHECKING:
+    from anabranch.transport.simulator.realm import Realm
 
 TIMER_ROUNDING_S = 1e-6
 """Adding and taking off a clock's offset may leave a timer this much early."""
@@ -55,6 +58,7 @@ class Shell(Sender):
         connections: Connections,
         ledger: Ledger,
         on_record: Callable[[LogRecord], None] | None,
+        realm: "Realm | None" = None,
     ) -> None:
         super().__init__(config.link_queue_max_bytes, clock_offset_s, engine)
         self.name = name
@@ -81,6 +85,7 @@ class Shell(Sender):
         self._connections = connections
         self._ledger = ledger
         self._on_record = on_record
+        self._realm = realm
         self._last_link = 0
         self._timer_at = inf
         self._backlog: list[tuple[Handler, Any, Any]] = []
@@ -291,7 +296,7 @@ class Shell(Sender):
         """Its process starts now."""
         recording = self._on_record is not None
         start = (self.name, self.config, self._seeds, self.incarnation, self._engine, recording, self.profile)
-        return new_node(*start)
+        return new_node(*start, self._realm)
 
     def later(self, time: float, call: Callable[[float], None]) -> None:
         """Let its process do something, unless it has died by then."""

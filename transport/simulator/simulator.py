@@ -4,6 +4,7 @@ Everything random comes from the seed, so a failing run is named by it and happe
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from anabranch.overlay.config import Config
 from anabranch.overlay.errors import UsageError
@@ -24,6 +25,9 @@ from anabranch.transport.simulator.replying import SimAsked, SimHarvest
 from anabranch.transport.simulator.starting import address_of
 from anabranch.transport.simulator.stores import SimDurable, SimStore
 
+if TYPE_CHECKING:
+    from anabranch.transport.simulator.realm import Realm
+
 LOOK_EVERY_S = 0.01
 """How often `run_until_true` asks its predicate."""
 
@@ -33,7 +37,8 @@ class Simulator:
 
     By default every peer reaches every other with `default` conditions. `check=True` asserts the nodes'
     invariants after every event (`check_every=n`: every n-th) and the promises about deliveries always.
-    `on_record` gets the log records of all nodes; without it they are not made.
+    `on_record` gets the log records of all nodes; without it they are not made. With `secured` every peer
+    has an identity, made from the seed, as in a secured mesh.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Simulator:
         default: Conditions | None = None,
         keep_messages: bool = True,
         on_record: Callable[[LogRecord], None] | None = None,
+        secured: bool = False,
     ) -> None:
         self._engine = Engine(seed, check_every if check else 0)
         self.network = Network(default or Conditions())
@@ -53,6 +59,11 @@ class Simulator:
         self.peers: dict[str, SimPeer] = {}
         self._keep_messages = keep_messages
         self._on_record = on_record
+        self._realm: Realm | None = None
+        if secured:
+            from anabranch.transport.simulator import realm
+
+            self._realm = realm.Realm(self._engine)
 
     @property
     def seed(self) -> int:
@@ -98,6 +109,7 @@ class Simulator:
             self._connections,
             self.ledger,
             self._on_record,
+            self._realm,
         )
         if profile is not None:
             peer.profile = profile
