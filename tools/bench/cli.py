@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from anabranch.tools.bench import scenarios
+from anabranch.tools.bench import scenarios, securing
 from anabranch.tools.bench.analytics import analytics as measure_analytics
 from anabranch.tools.bench.analytics import growth, parse_rows
 from anabranch.tools.bench.matching import CHANGES_MAX, NAMES_MAX, parse_entries
@@ -124,6 +124,52 @@ def relay(
     rows = median_rows(_repeat(runs, measure), ("system", "mode", "size"), ("messages_per_second",))
     found = ratios(rows, "messages_per_second", by="mode", of="relay", same=("size",))
     print_results("relay", rows, found, [], as_json)
+
+
+@bench_app.command()
+def security(
+    size: Sizes = "64,1024,10240",
+    relayed: Annotated[
+        bool, typer.Option("--relayed", help="Measure throughput through a relay too.")
+    ] = False,
+    joins: Annotated[int, typer.Option("--joins", help="How often a peer joins.")] = 15,
+    seconds: Seconds = 3.0,
+    warmup: Warmup = 0.5,
+    runs: Runs = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Throughput, round trips and joining in a secured mesh, compared with an open one."""
+    parse_number("--joins", joins, 3, 1000)
+    options, sizes = _options(seconds, warmup, runs), parse_sizes(size)
+    paths = ("direct", "relay") if relayed else ("direct",)
+
+    def measure() -> list[Row]:
+        rows = []
+        for path in paths:
+            for each in sizes:
+                for mode in securing.MODES:
+                    chosen = securing.with_mode(options, mode, place)
+                    rows.append(_measured("messages/s", securing.throughput, chosen, mode, each, path))
+        for mode in securing.MODES:
+            rows.append(_measured("us", securing.rtt, securing.with_mode(options, mode, place), mode))
+            chosen = securing.with_mode(options, mode, place)
+            rows.append(_measured("ms", securing.join, chosen, mode, joins))
+        return rows
+
+    with securing.identities() as place:
+        measured = _repeat(runs, measure)
+    cell = ("system", "operation", "path", "size", "mode")
+    rows, found = [], []
+    for operation, value in (("throughput", "messages_per_second"), ("rtt", "p50_us"), ("join", "p50_ms")):
+        of_it = median_rows([row for row in measured if row["operation"] == operation], cell, (value,))
+        rows += of_it
+        same = ("operation", "path", "size")
+        found += ratios(of_it, value, by="mode", of="secured", same=same)
+    for row in found:
+        if row["operation"] == "join":
+            times = {each["mode"]: each["p50_ms"] for each in rows if each["operation"] == "join"}
+            row["added_ms"] = round(times["secured"] - times["open"], 3)
+    _print("security", rows, found, [], as_json)
 
 
 @bench_app.command()
@@ -307,7 +353,7 @@ def _best_variants(measured: list[Row], values: tuple[str, ...], *, highest: boo
 
 def _measured(unit: str, scenario: Callable[..., Row], *arguments: Any) -> Row:
     row = guarded(scenario, *arguments)
-    keys = ("p50_us", "cpu_us_per_message_per_link", "messages_per_second")
+    keys = ("p50_us", "p50_ms", "cpu_us_per_message_per_link", "messages_per_second")
     value = next(row[key] for key in keys if key in row)
     what = " ".join(str(row[key]) for key in ("system", "variant", "mode") if row.get(key))
     peers = f" to {row['peers']}" if "peers" in row else ""

@@ -46,6 +46,8 @@ class Job(msgspec.Struct, kw_only=True, frozen=True):
     """Messages per second to send at; 0 for as fast as they are taken."""
     star: bool = False
     """Keep to the links that were asked for: no further neighbours."""
+    identity: str = ""
+    """Where the identity of this peer is; empty for an open mesh."""
     more: dict[str, Any] = {}
     """What only the roles of one bench have to know."""
 

@@ -162,5 +162,11 @@ def _peer(job: Job) -> Peer:
     config = Config(neighbours_target=0) if job.star else Config()
     join = [job.address] if job.address else []
     return Peer(
-        job.name, listen="tcp://127.0.0.1:0", join=join, config=config, log_dir=job.directory, open=True
+        job.name,
+        listen="tcp://127.0.0.1:0",
+        join=join,
+        config=config,
+        log_dir=job.directory,
+        identity=job.identity or None,
+        open=not job.identity,
     )

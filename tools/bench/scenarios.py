@@ -19,6 +19,8 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     seconds: float = 3.0
     warmup_s: float = 0.5
     rate: float = 0.0
+    identities: str = ""
+    """A directory with an identity for each peer of a secured mesh; empty for an open one."""
 
     @property
     def limit_s(self) -> float:
@@ -27,9 +29,12 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
 
     def job(self, system: str, role: str, **fields: Any) -> Job:
         """A job with these options."""
-        return Job(
+        job = Job(
             system=system, role=role, seconds=self.seconds, warmup_s=self.warmup_s, rate=self.rate, **fields
         )
+        if not self.identities:
+            return job
+        return msgspec.structs.replace(job, identity=f"{self.identities}/{job.name}")
 
 
 def throughput(options: Options, system: str, variant: str, size: int) -> Row:

@@ -1,0 +1,102 @@
+"""What security costs: the same measurements in an open mesh and in a secured one, in turns."""
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from anabranch import Config, Peer
+from anabranch.security.authority import Authority, key_pem
+from anabranch.security.files import write_private, write_public
+from anabranch.tools.bench import scenarios
+from anabranch.tools.bench.measuring import percentile
+from anabranch.tools.bench.scenarios import Options, Row
+from anabranch.transport.loops import run
+
+NAMES = ("sender", "receiver", "relay", "ping", "echo", "old", "new")
+MODES = ("open", "secured")
+RTT_BYTES = 64
+_JOIN_TIMEOUT_S = 10.0
+
+
+@contextmanager
+def identities() -> Iterator[str]:
+    """A directory with an identity for every peer of these measurements; gone afterwards."""
+    directory = Path(tempfile.mkdtemp(prefix="anabranch-bench-identities-"))
+    try:
+        authority = Authority.create(directory / "authority", "bench.local", 2, time.time())
+        for name in NAMES:
+            issue(authority, name, directory / name)
+        yield str(directory)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def issue(authority: Authority, name: str, place: Path) -> None:
+    """An identity for a day."""
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    holder, key = authority.issue(name, 24)
+    assert key is not None
+    place.mkdir(mode=0o700)
+    write_private(place / "key.pem", key_pem(key))
+    write_public(place / "certificate.pem", holder.certificate.public_bytes(Encoding.PEM))
+    write_public(place / "authority.pem", authority.certificate.public_bytes(Encoding.PEM))
+
+
+def throughput(options: Options, mode: str, size: int, path: str) -> Row:
+    """Messages per second over one link, or through a relay."""
+    row = scenarios.relay(options, path, size)
+    return {**row, "operation": "throughput", "path": path, "mode": mode}
+
+
+def rtt(options: Options, mode: str) -> Row:
+    """Round trips of small messages over one link."""
+    row = scenarios.rtt(options, "anabranch", "", RTT_BYTES)
+    return {**row, "operation": "rtt", "path": "direct", "mode": mode}
+
+
+def join(options: Options, mode: str, times: int) -> Row:
+    """Milliseconds from the start of a peer until it has its link and hears of a subscription behind it."""
+    taken = sorted(run(_joins(options, times)))
+    return {
+        "system": "anabranch",
+        "operation": "join",
+        "path": "direct",
+        "size": 0,
+        "mode": mode,
+        "p50_ms": round(percentile(taken, 0.5) * 1e3, 3),
+        "joins": times,
+    }
+
+
+async def _joins(options: Options, times: int) -> list[float]:
+    config = Config(neighbours_target=0)
+    taken = []
+
+    def peer(name: str, to: str) -> Peer:
+        place = f"{options.identities}/{name}" if options.identities else None
+        return Peer(
+            name, listen="tcp://127.0.0.1:0", join=[to] if to else [], config=config, identity=place,
+            open=place is None,
+        )  # fmt: skip
+
+    async with peer("old", "") as old, old.subscribe("bench/join"):
+        for _ in range(times):
+            newcomer = peer("new", old.addresses[0])
+            begun = time.perf_counter()
+            async with newcomer:
+                await newcomer.wait_for_subscribers("bench/join", timeout=_JOIN_TIMEOUT_S)
+                taken.append(time.perf_counter() - begun)
+            await asyncio.sleep(0.05)
+    return taken
+
+
+def with_mode(options: Options, mode: str, place: str) -> Options:
+    """The same options in this kind of mesh."""
+    return msgspec.structs.replace(options, identities=place if mode == "secured" else "")
