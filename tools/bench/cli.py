@@ -141,34 +141,13 @@ def security(
     """Throughput, round trips and joining in a secured mesh, compared with an open one."""
     parse_number("--joins", joins, 3, 1000)
     options, sizes = _options(seconds, warmup, runs), parse_sizes(size)
-    paths = ("direct", "relay") if relayed else ("direct",)
-
-    def measure() -> list[Row]:
-        rows = []
-        for path in paths:
-            for each in sizes:
-                for mode in securing.MODES:
-                    chosen = securing.with_mode(options, mode, place)
-                    rows.append(_measured("messages/s", securing.throughput, chosen, mode, each, path))
-        for mode in securing.MODES:
-            rows.append(_measured("us", securing.rtt, securing.with_mode(options, mode, place), mode))
-            chosen = securing.with_mode(options, mode, place)
-            rows.append(_measured("ms", securing.join, chosen, mode, joins))
-        return rows
-
     with securing.identities() as place:
-        measured = _repeat(runs, measure)
-    cell = ("system", "operation", "path", "size", "mode")
-    rows, found = [], []
-    for operation, value in (("throughput", "messages_per_second"), ("rtt", "p50_us"), ("join", "p50_ms")):
-        of_it = median_rows([row for row in measured if row["operation"] == operation], cell, (value,))
-        rows += of_it
-        same = ("operation", "path", "size")
-        found += ratios(of_it, value, by="mode", of="secured", same=same)
-    for row in found:
-        if row["operation"] == "join":
-            times = {each["mode"]: each["p50_ms"] for each in rows if each["operation"] == "join"}
-            row["added_ms"] = round(times["secured"] - times["open"], 3)
+
+        def measure() -> list[Row]:
+            planned = securing.plan(options, sizes, relayed, joins, place)
+            return [_measured(unit, scenario, *arguments) for unit, scenario, arguments in planned]
+
+        rows, found = securing.summary(_repeat(runs, measure))
     _print("security", rows, found, [], as_json)
 
 

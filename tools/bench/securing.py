@@ -4,9 +4,10 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -16,11 +17,15 @@ from anabranch.security.files import write_private, write_public
 from anabranch.tools.bench import scenarios
 from anabranch.tools.bench.measuring import percentile
 from anabranch.tools.bench.scenarios import Options, Row
+from anabranch.tools.bench.summary import median_rows, ratios
 from anabranch.transport.loops import run
 
 NAMES = ("sender", "receiver", "relay", "ping", "echo", "old", "new")
 MODES = ("open", "secured")
 RTT_BYTES = 64
+VALUES = {"throughput": "messages_per_second", "rtt": "p50_us", "join": "p50_ms"}
+"""What is compared, by operation."""
+Step = tuple[str, Callable[..., Row], tuple[Any, ...]]
 _JOIN_TIMEOUT_S = 10.0
 
 
@@ -97,6 +102,34 @@ async def _joins(options: Options, times: int) -> list[float]:
     return taken
 
 
-def with_mode(options: Options, mode: str, place: str) -> Options:
-    """The same options in this kind of mesh."""
-    return msgspec.structs.replace(options, identities=place if mode == "secured" else "")
+def plan(options: Options, sizes: list[int], relayed: bool, joins: int, place: str) -> list[Step]:
+    """Everything that is measured once, open and secured in turns: unit, function, arguments."""
+    modes = {
+        mode: msgspec.structs.replace(options, identities=place if mode == "secured" else "")
+        for mode in MODES
+    }
+    steps: list[Step] = [
+        ("messages/s", throughput, (chosen, mode, size, path))
+        for path in (("direct", "relay") if relayed else ("direct",))
+        for size in sizes
+        for mode, chosen in modes.items()
+    ]
+    steps += [("us", rtt, (chosen, mode)) for mode, chosen in modes.items()]
+    return [*steps, *(("ms", join, (chosen, mode, joins)) for mode, chosen in modes.items())]
+
+
+def summary(measured: list[Row]) -> tuple[list[Row], list[Row]]:
+    """Medians, and what secured is to open."""
+    rows: list[Row] = []
+    found: list[Row] = []
+    for operation, value in VALUES.items():
+        cell = ("system", "operation", "path", "size", "mode")
+        of_it = median_rows([row for row in measured if row["operation"] == operation], cell, (value,))
+        rows += of_it
+        same = ("operation", "path", "size")
+        for ratio in ratios(of_it, value, by="mode", of="secured", same=same):
+            if operation == "join":
+                times = {row["mode"]: row[value] for row in of_it}
+                ratio["added_ms"] = round(times["secured"] - times["open"], 3)
+            found.append(ratio)
+    return rows, found
