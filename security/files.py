@@ -110,12 +110,20 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 
 def _blocks(place: Path) -> list[tuple[bytes, bytes]]:
+    if not place.exists():
+        raise TrustError(
+            "malformed",
+            f"{place}: there is no such file or directory; "
+            f"`anabranch keys issue AUTHORITY NAME --out {place}` makes an identity there",
+        )
     if place.is_dir():
         paths = [path for name in NAMES if (path := place / name).exists()]
         missing = [name for name in NAMES[:3] if not (place / name).exists()]
         if missing:
             raise TrustError(
-                "malformed", f"{place}: lacks {', '.join(missing)}; `anabranch keys issue` makes them"
+                "malformed",
+                f"{place}: lacks {', '.join(missing)}, so it is no identity (`anabranch keys issue` makes "
+                "one), nor an authority (`anabranch keys ca`)",
             )
     else:
         paths = [place]

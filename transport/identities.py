@@ -177,14 +177,16 @@ def choose_identity(
     Arguments come before `ANABRANCH_IDENTITY` and `ANABRANCH_OPEN`.
     """
     if identity is not None and is_open:
-        raise UsageError(f"peer {peer!r}: identity={str(identity)!r} and open=True: choose one of them")
+        raise UsageError(
+            f"peer {peer!r}: an identity ({str(identity)!r}) and an open mesh: choose one of them"
+        )
     if identity is None and not is_open:
         identity = environ.get("ANABRANCH_IDENTITY") or None
         if identity is None and environ.get("ANABRANCH_OPEN", "").lower() not in _TRUE:
             raise UsageError(
-                f"peer {peer!r} has no identity: pass identity='DIRECTORY' (`anabranch keys issue` makes it) "
-                "or open=True for a mesh that believes everybody (or set ANABRANCH_IDENTITY, or "
-                "ANABRANCH_OPEN=1)"
+                f"peer {peer!r} has no identity: give it one (--identity DIRECTORY, identity='DIRECTORY' or "
+                "ANABRANCH_IDENTITY; `anabranch keys issue` makes it), or ask for an open mesh, which "
+                "believes everybody (--open, open=True or ANABRANCH_OPEN=1)"
             )
     if identity is None:
         return None

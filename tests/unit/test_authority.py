@@ -93,7 +93,7 @@ def test_what_cannot_be_an_identity_is_named(ca: Path, tmp_path: Path) -> None:
     shutil.copy(tmp_path / "b" / "key.pem", tmp_path / "a" / "key.pem")
     for place, complaint in (
         (tmp_path / "a", "does not belong to the certificate"),
-        (tmp_path / "none", "No such file"),
+        (tmp_path / "none", "anabranch keys issue AUTHORITY NAME --out .*none"),
         (tmp_path, "lacks certificate.pem, key.pem, authority.pem"),
         (ca / "issued.jsonl", "nothing in PEM"),
     ):
