@@ -116,7 +116,7 @@ def test_members_talk_through_a_relay_and_a_client(identities: Identities) -> No
 
 def test_no_peer_is_open_by_accident(monkeypatch: pytest.MonkeyPatch, identities: Identities) -> None:
     monkeypatch.delenv("ANABRANCH_OPEN")
-    with pytest.raises(UsageError, match="has no identity: .*--identity .*--open, open=True"):
+    with pytest.raises(UsageError, match=r"has no identity: .*--identity .*--open, open=True"):
         Peer("a", listen=HOST)
     with pytest.raises(UsageError, match="choose one of them"):
         Peer("a", listen=HOST, identity=identities["a"], open=True)

@@ -148,7 +148,7 @@ def security(
             return [_measured(unit, scenario, *arguments) for unit, scenario, arguments in planned]
 
         rows, found = securing.summary(_repeat(runs, measure))
-    _print("security", rows, found, [], as_json)
+    print_results("security", rows, found, [], as_json)
 
 
 @bench_app.command()
