@@ -3,6 +3,8 @@
 import os
 import random
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,19 +13,26 @@ from anabranch.overlay.errors import UsageError
 from anabranch.transport.storefile import COLUMNS, StoreFile
 
 LONG = bool(os.environ.get("ANABRANCH_TEST_LONG"))
-"""Every byte and every length instead of a sample; some minutes."""
+"""Every byte and every length instead of a sample, of a store with small pages; some minutes."""
+PAGE_BYTES = 512
 ROWS = 30
+PAYLOAD_BYTES = 30 if LONG else 300
 
 Content = dict[str, list[tuple[object, ...]]]
 
 
 def fill(path: Path) -> StoreFile:
     """A store in use: much of it is in the write-ahead log as long as it is open."""
+    if LONG:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            connection.execute("VACUUM")
     file = StoreFile(path, 7)
     for begin in range(0, ROWS, 10):
         file.begin()
         for sequence in range(begin, begin + 10):
-            file.put("log", 1, sequence, 1000 + sequence, 0, random.Random(sequence).randbytes(300))
+            payload = random.Random(sequence).randbytes(PAYLOAD_BYTES)
+            file.put("log", 1, sequence, 1000 + sequence, 0, payload)
         file.put("streams", 1, "orders/new", begin + 10, 0)
         file.put("consumers", "p2", "keeper", "orders/*")
         file.put("confirmed", "p2", "keeper", 1, begin)
