@@ -25,6 +25,8 @@ BULK_BYTES = 20_000
 URGENT_PER_S = 100
 DEADLINE_S = 0.2
 ON_TIME = 0.999
+LINE_MAX_BYTES = 64 * 1024 * 1024
+"""The receiver tells how long each message took, in one line."""
 CONFIG = Config(neighbours_target=0)
 
 
@@ -39,7 +41,7 @@ async def _publish(tmp_path: Path) -> None:
             slow = Conditions(delay_s=0.005, rate_bytes_s=RATE_BYTES_S)
             address = await proxies.open("a-b", target=peer.addresses[0], there=slow, back=slow)
             receiver = await asyncio.create_subprocess_exec(
-                sys.executable, __file__, address, stdout=asyncio.subprocess.PIPE
+                sys.executable, __file__, address, stdout=asyncio.subprocess.PIPE, limit=LINE_MAX_BYTES
             )
             try:
                 found = await _flows(peer, receiver)
@@ -96,7 +98,7 @@ async def _receive(address: str) -> None:
             count += 1
 
         peer.subscribe("bulk", callback=note)
-        await done.receive(timeout=300)
+        await done.receive(timeout=SECONDS + 300)
     sys.stdout.write(json.dumps({"urgent_s": took, "bulk": count}) + "\n")
 
 
