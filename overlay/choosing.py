@@ -1,6 +1,7 @@
 """Which paths serve a receiver, by variant and by what its publisher asks for. Called by `routes`."""
 
 from itertools import combinations, pairwise
+from math import inf
 
 import msgspec
 
@@ -13,10 +14,10 @@ from anabranch.overlay.disjoint import (
     k_shortest_paths,
     paths_for_availability,
 )
-from anabranch.overlay.estimators import loss_level
+from anabranch.overlay.estimators import LOSES_MOST, LOSSY, answer_due_s, loss_level
 from anabranch.overlay.paths import Graph, Hop, Path, link_of, path_cost
 from anabranch.overlay.profiles import Beliefs
-from anabranch.overlay.qos import BEST_EFFORT, Demand, Variant
+from anabranch.overlay.qos import Demand, Variant
 from anabranch.overlay.topology import Topology
 
 SWITCH_LEAST_S = 0.001
@@ -54,6 +55,7 @@ class Choosing:
         self._variant = config.variant
         self._threshold = config.switch_threshold
         self._paths_max = config.paths_max
+        self._ack_delay_s = config.ack_delay_s if config.recovery else inf
         self._topology = topology
         self._ways: tuple[Graph, Alternatives] | None = None
         self.beliefs = Beliefs()
@@ -104,7 +106,7 @@ class Choosing:
         if best == path or gain < SWITCH_LEAST_S:
             return path, ""
         if self._variant.has_budgets:
-            if self._is_in_trouble(best, BEST_EFFORT, False):
+            if self._is_bad(best, LOSSY):
                 return path, ""  # its delay is news of the past
             if _is_violated(graph, current, demand, cost):
                 return best, "budget"
@@ -128,7 +130,7 @@ class Choosing:
         is_troubled = self._variant is Variant.ADAPTIVE and self._is_in_trouble(
             first, demand, was is not None
         )
-        level = 1 if was is not None and was.is_fanned else 2
+        level = self._bad_level(first, demand) - (was is not None and was.is_fanned)
         beset = tuple(self._is_beset(end, level) for end in (first[0], first[-1])) if is_troubled else ()
         is_fanned = any(beset)
         is_as_it_was = is_troubled == (was is not None) and is_fanned == (was is not None and was.is_fanned)
@@ -168,18 +170,12 @@ class Choosing:
             more += alternatives.around_target(target)
         limit = demand.deadline_s or float("inf")
         timely = [path for path in more if (path_cost(graph, path) or 0.0) <= limit]
-        more = sorted(timely or more, key=lambda path: self._is_in_trouble(path, BEST_EFFORT, False))
+        more = sorted(timely or more, key=lambda path: self._is_bad(path, LOSSY))
         return tuple(dict.fromkeys((*paths, *more)))[: min(self._paths_max, JOINT_PATHS_MAX)]
 
     def _is_in_trouble(self, path: Path, demand: Demand, was: bool) -> bool:
-        if path[1] in self.quiet:
+        if self._is_bad(path, self._bad_level(path, demand) - was):
             return True
-        announced = self._topology.announced
-        level = 1 if was else 2
-        for here, there in pairwise(path):
-            edge = announced(here).get(there)
-            if edge is not None and loss_level(edge.loss) >= level:
-                return True
         cost = path_cost(self._topology.graph(), path)
         slack = SLACK_CLEAR if was else SLACK_ENTER
         return (
@@ -187,6 +183,34 @@ class Choosing:
             and cost is not None
             and demand.deadline_s - cost < slack * demand.deadline_s
         )
+
+    def _bad_level(self, path: Path, demand: Demand) -> int:
+        """From which loss on a link of this path is bad: where what it loses is there in time when it is sent
+        again, only one that loses most."""
+        if not demand.deadline_s:
+            return LOSES_MOST if self._ack_delay_s < inf else LOSSY
+        cost = path_cost(self._topology.graph(), path) or 0.0
+        edges = [self._topology.announced(here).get(there) for here, there in pairwise(path)]
+        repair_s = max(
+            (
+                answer_due_s(self._ack_delay_s, edge.delay_s, edge.jitter_s) + edge.delay_s
+                for edge in edges
+                if edge is not None
+            ),
+            default=inf,
+        )
+        return LOSES_MOST if cost + repair_s <= demand.deadline_s else LOSSY
+
+    def _is_bad(self, path: Path, level: int) -> bool:
+        """Whether its first link is silent, or any loses so much."""
+        if path[1] in self.quiet:
+            return True
+        announced = self._topology.announced
+        for here, there in pairwise(path):
+            edge = announced(here).get(there)
+            if edge is not None and loss_level(edge.loss) >= level:
+                return True
+        return False
 
     def _beside(self, path: Path) -> Path:
         """The shortest path that shares no peer, or else no link, with this one; empty when there is none.

@@ -34,7 +34,7 @@ from anabranch.overlay.taking import Taking
 HEADER_BYTES = BUNDLE_HEADER.size
 _unpack_header = BUNDLE_HEADER.unpack_from
 SEQUENCE_MAX = 2**62
-RESENT_HOLD_S = 0.4
+RESENT_HOLD_S = 0.6
 """How long a gap is held that a link is filling again: enough for some attempts."""
 REPAIR_HOLD_S = 0.6
 """How long a gap after a change of route is held while recovery is on: a relay of the old route may have to

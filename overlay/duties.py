@@ -8,6 +8,7 @@ from collections.abc import Callable
 from anabranch.overlay import describing
 from anabranch.overlay.actions import Action, SubscribersChanged, Write
 from anabranch.overlay.identifiers import LinkId
+from anabranch.overlay.links import Link
 from anabranch.overlay.parts import Parts
 from anabranch.overlay.qos import LinkState
 
@@ -55,7 +56,7 @@ class Duties:
             link = parts.links.get(LinkId(number))
             if link is None:
                 return []
-            return parts.hops.watch(link, now) if name == "watch" else parts.hops.ack_due(link)
+            return self._watch(link, now) if name == "watch" else parts.hops.ack_due(link)
         if name == "hello":
             return parts.sessions.hello_overdue(LinkId(number), now)
         if name == "hold":
@@ -63,7 +64,7 @@ class Duties:
         if name == "replies":
             return parts.replies.due(now)
         if name == "links":
-            return parts.telling.links_now(now)
+            return parts.telling.links_again(now)
         if name == "sites":
             return parts.telling.sites_now(now) if parts.telling.sites_due is not None else []
         if name == "assure":
@@ -77,6 +78,14 @@ class Duties:
         interval_s, act = self._regular[name]
         parts.timers.set((name, 0), now + interval_s)
         return act(now)
+
+    def _watch(self, link: Link, now: float) -> list[Action]:
+        hops, recovery = self._parts.hops, self._parts.recovery
+        actions = hops.watch(link, now)
+        for lossy, bundle in hops.take_stranded():
+            around = recovery.around(lossy, bundle, now)
+            actions += hops.resend(lossy, [bundle]) if around is None else around
+        return actions
 
     def conclude(self, now: float) -> list[Action]:
         """After every input: act on links that changed, see what is to be told, dialled and awaited."""

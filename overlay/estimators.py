@@ -4,7 +4,13 @@ import msgspec
 
 LOSS_ENTER, LOSS_CLEAR = 0.05, 0.02
 """Shares of lost probes: from the first on a link counts as lossy, until it loses less than the second."""
+MOST_ENTER, MOST_CLEAR = 0.6, 0.3
+"""The same for a link that loses so much that what is sent again gets lost too."""
+LOSSY, LOSES_MOST = 2, 4
+"""Levels of loss at which a link begins to count as such; one level below, it still does if it did."""
 CLOCK_SLACK_S = 0.002
+ACK_SLACK_S = 0.12
+"""An acknowledgement may come so much later than the link and the neighbour's habit explain."""
 
 
 class Estimate(msgspec.Struct):
@@ -73,8 +79,13 @@ class Estimate(msgspec.Struct):
 
 
 def loss_level(loss: float) -> int:
-    """0 for a sound link, 2 for one that loses so much that copies pay, 1 in between: as it was before."""
-    return (loss >= LOSS_CLEAR) + (loss >= LOSS_ENTER)
+    """0 for a sound link, `LOSSY`, `LOSES_MOST`; those in between: as it was before."""
+    return (loss >= LOSS_CLEAR) + (loss >= LOSS_ENTER) + (loss >= MOST_CLEAR) + (loss >= MOST_ENTER)
+
+
+def answer_due_s(ack_delay_s: float, delay_s: float, jitter_s: float) -> float:
+    """After how long a bundle that is not acknowledged is missed."""
+    return ack_delay_s + 2 * delay_s + 4 * jitter_s + ACK_SLACK_S
 
 
 def differs(old_s: float, new_s: float, ratio: float, least_s: float) -> bool:

@@ -11,6 +11,7 @@ from anabranch.overlay.codec import encode_ack
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import DropReason
+from anabranch.overlay.estimators import ACK_SLACK_S, LOSS_CLEAR, answer_due_s
 from anabranch.overlay.headers import Flag
 from anabranch.overlay.links import Link
 from anabranch.overlay.sessions import Sessions, TimerKey
@@ -18,15 +19,14 @@ from anabranch.overlay.timers import Timers
 
 ACK_EVERY_BYTES = 512 * 1024
 """So much may arrive without an acknowledgement, unless its sender asks for one."""
-ACK_SLACK_S = 0.12
-"""An acknowledgement may come so much later than the link and the neighbour's habit explain."""
 RESEND_AFTER_S = 0.5
 """A neighbour that is heard and does not acknowledge for this long has missed something; it may be busy."""
 LITTLE_BYTES = 64 * 1024
 """With more under way than this, an acknowledgement may be late for want of speed."""
 RESENDS_MAX = 5
 """A bundle is sent over one link so often at most, beyond the first time."""
-HOLE_SLACK_S = 0.05
+HOLE_SLACK_S = 1.0
+"""What a link lost may come another way for so long: only streams that miss something wait for it."""
 _ACK_SOON = int(Flag.ACK_SOON)
 
 
@@ -40,6 +40,7 @@ class Hops:
         self._sessions = sessions
         self._counters = counters
         self._timers = timers
+        self._stranded: list[tuple[Link, OutBundle]] = []
         sessions.on_link = self._opened
 
     def arrived(
@@ -76,7 +77,7 @@ class Hops:
         """The neighbour tells what arrived: the rest is sent again."""
         lost = link.queue.acknowledged(arrived_to, bits, now)
         link.overdue = 0
-        return self._resend(link, lost) if lost else []
+        return self.resend(link, lost) if lost else []
 
     def watch(self, link: Link, now: float) -> list[Action]:
         """Look at the oldest bundle under way: its acknowledgement may be overdue."""
@@ -93,14 +94,32 @@ class Hops:
         actions: list[Action] = []
         again = link.heard_at + answer_s + ACK_SLACK_S
         if link.heard_at >= retained.oldest_at + self._config.ack_delay_s + answer_s:
-            again = retained.oldest_at + self._patience_s(link) + RESEND_AFTER_S
-            if again <= now:
+            is_losing = self._is_losing(link, now)
+            again = retained.oldest_at + self._patience_s(link) + (0.0 if is_losing else RESEND_AFTER_S)
+            if again <= now and is_losing:
+                older = retained.take_older(now - answer_s - self._config.ack_delay_s)
+                self._stranded += [(link, bundle) for bundle in older]
+            elif again <= now:
                 link.overdue += 1
-                actions = self._resend(link, retained.take_older(now - RESEND_AFTER_S / 2))
+                actions = self.resend(link, retained.take_older(now - RESEND_AFTER_S / 2))
         elif again <= now:
             self._sessions.fall_quiet(link, now)
         self._timers.set(("watch", link.id), again if again > now else now + ACK_SLACK_S)
         return actions
+
+    def take_stranded(self) -> list[tuple[Link, OutBundle]]:
+        """Bundles that got lost on a link which loses more, and should take another way."""
+        stranded, self._stranded = self._stranded, []
+        return stranded
+
+    def _is_losing(self, link: Link, now: float) -> bool:
+        """Whether probes get lost on it too: losses come in bursts, so the same way is the worst one now. A
+        neighbour that is only busy answers probes late, and then all of them."""
+        if not self._config.recovery:
+            return False
+        estimate = link.estimate
+        due_s = answer_due_s(0.0, estimate.delay_s, estimate.jitter_s)
+        return estimate.loss >= LOSS_CLEAR or any(sent < now - due_s for sent in link.probes.values())
 
     def _opened(self, link: Link) -> None:
         if link.queue.retained is not None:
@@ -113,10 +132,11 @@ class Hops:
 
     def _patience_s(self, link: Link) -> float:
         estimate = link.estimate
-        usual_s = self._config.ack_delay_s + 2 * estimate.delay_s + 4 * estimate.jitter_s
-        return (usual_s + ACK_SLACK_S) * 2**link.overdue if link.overdue < 4 else 4.0
+        usual_s = answer_due_s(self._config.ack_delay_s, estimate.delay_s, estimate.jitter_s)
+        return usual_s * 2**link.overdue if link.overdue < 4 else 4.0
 
-    def _resend(self, link: Link, lost: list[OutBundle]) -> list[Action]:
+    def resend(self, link: Link, lost: list[OutBundle]) -> list[Action]:
+        """Send bundles once more over the link that lost them."""
         again: list[Action] = []
         if not self._config.recovery:
             return again

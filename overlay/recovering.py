@@ -83,6 +83,17 @@ class Recovery:
             return []
         return self._send(peer, bundle, bad, DropReason.NO_LINK)
 
+    def around(self, link: Link, bundle: OutBundle, now: float) -> list[Action] | None:
+        """Another way than this link, which stands, for a bundle that it lost; None where there is none."""
+        bad = self._bad_neighbours(link.peer) | {link.peer}
+        if (
+            not self._is_on
+            or now - bundle.started_at > self._config.recovery_max_s
+            or self._detour(link.peer, bundle.tail, bad).unreached
+        ):
+            return None
+        return self._send(link.peer, bundle, bad, DropReason.UNRECOVERED)
+
     # Inside
 
     def _give_up(self, link: Link) -> list[Action]:

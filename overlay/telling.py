@@ -35,6 +35,8 @@ UNMEASURED_S = 0.1
 """What a link counts for before its first echo: usable, and not better than one that was measured."""
 WORSE_RATIO, WORSE_S = 1.5, 0.005
 """A delay that grew by this much may violate a budget."""
+LOSS_PAUSE_MOST_S = 2.0
+"""News of losses alone, told again and again, wait longer each time, up to this."""
 SHARE_CHANGE = 0.05
 """A loss or availability that moved by this much is worth telling."""
 
@@ -88,6 +90,8 @@ class Telling:
         self._told: dict[str, LinkEntry] = {}
         self._told_at = -1e9
         self._sites_told_at = -1e9
+        self._loss_told_at = -1e9
+        self._loss_pause_s = config.spread_min_interval_s
         self._looked: tuple[int, int, tuple[str, ...]] = (-1, -1, ())
         """What decides who is reached, when that was last looked at."""
         self._unreached_since: dict[str, float] = {}
@@ -181,6 +185,7 @@ class Telling:
         if self._config.role is Role.CLIENT:
             return []
         entries = [_entry(link) for link in self._links.by_peer.values()]
+        self._damp(entries, now)
         self._told = {entry.neighbour: entry for entry in entries}
         self._told_at = now
         self.refresh_own_links()
@@ -202,9 +207,32 @@ class Telling:
         news = [
             link for link in measured if self._links.by_peer.get(link.peer) is link and self._is_news(link)
         ]
+        if not news:
+            return None
         if any(link.estimate.samples == 1 for link in news):
             return now
-        return max(now, self._told_at + self._config.spread_min_interval_s) if news else None
+        due = self._told_at + self._config.spread_min_interval_s
+        if not any(self._took_another_time(link) for link in news):
+            due = max(due, self._loss_told_at + self._loss_pause_s)
+        return max(now, due)
+
+    def links_again(self, now: float) -> list[Action]:
+        """Tell our links, if what was to be told is still news."""
+        is_news = any(self._is_news(link) for link in self._links.by_peer.values())
+        return self.links_now(now) if is_news else []
+
+    def _damp(self, entries: list[LinkEntry], now: float) -> None:
+        """Losses come in bursts, on many links at a time: see that telling of them is no storm."""
+        told = self._told
+        if any(
+            _loses_otherwise(told[entry.neighbour], entry.loss_ppm / 1e6, entry.availability_ppm / 1e6)
+            for entry in entries
+            if entry.neighbour in told
+        ):
+            is_again = now - self._loss_told_at < 2 * self._loss_pause_s
+            longer_s = min(LOSS_PAUSE_MOST_S, 2 * self._loss_pause_s)
+            self._loss_pause_s = longer_s if is_again else self._config.spread_min_interval_s
+            self._loss_told_at = now
 
     def _any_worse(self, measured: Iterable[Link]) -> bool:
         """Whether a link got so much slower that budgets may be violated: that does not wait for a period."""
@@ -223,12 +251,12 @@ class Telling:
         estimate = link.estimate
         if not estimate.samples:
             return False
-        config = self._config
-        return (
-            differs(told.delay_us / 1e6, estimate.there_s, config.spread_change_ratio, config.spread_change_s)
-            or abs(told.loss_ppm / 1e6 - link.loss) >= SHARE_CHANGE
-            or loss_level(told.loss_ppm / 1e6) != loss_level(link.loss)
-            or abs(told.availability_ppm / 1e6 - estimate.availability) >= SHARE_CHANGE
+        return self._took_another_time(link) or _loses_otherwise(told, link.loss, estimate.availability)
+
+    def _took_another_time(self, link: Link) -> bool:
+        config, told = self._config, self._told.get(link.peer)
+        return told is None or differs(
+            told.delay_us / 1e6, link.estimate.there_s, config.spread_change_ratio, config.spread_change_s
         )
 
     # About others
@@ -360,6 +388,16 @@ class Telling:
         elif kind == RecordKind.SITES:
             return self._sites.remove(origin)
         return False
+
+
+def _loses_otherwise(told: LinkEntry, loss: float, availability: float) -> bool:
+    """Whether these shares are worth telling."""
+    told_loss = told.loss_ppm / 1e6
+    return (
+        abs(told_loss - loss) >= SHARE_CHANGE
+        or loss_level(told_loss) != loss_level(loss)
+        or abs(told.availability_ppm / 1e6 - availability) >= SHARE_CHANGE
+    )
 
 
 def _entry(link: Link) -> LinkEntry:

@@ -200,3 +200,24 @@ def test_urgent_flows_alone_are_not_acknowledged_one_by_one() -> None:
     before = busy.control_bytes()
     flow(busy, 10, sink="b", deadline_s=0.05)
     assert (busy.control_bytes() - before - idle_bytes) / 10 < 20 * 18 + 200
+
+
+def test_bursts_of_losses_are_repaired_by_another_way_and_not_by_copies_or_a_storm_of_news() -> None:
+    """What is sent again at once over a link that loses in bursts would mostly be lost too."""
+    names = "abcdef"
+    sim = Simulator(7, check=False, default=Conditions(delay_s=0.03))
+    for number, name in enumerate(names):
+        sim.add_peer(name, config=Config(neighbours_target=0), seeds=names[:number])
+    inboxes = {name: sim.subscribe(name, "*") for name in names}
+    assert sim.run_until_true(sim.is_settled, 10)
+    sim.run_for(3)
+    sim.set_default(Conditions(delay_s=0.03, loss=0.03, loss_after_loss=0.8))
+    told, sent = sim.control_bytes(), sim.bundles_sent()
+    for number, name in enumerate(names):
+        sim.flow(name, name, rate=2, start=sim.now + number / 12, stop=sim.now + 60)
+    sim.run_for(65)
+    put = sum(inbox.count for inbox in inboxes.values()) / len(names)
+    assert sum(inbox.count for inbox in inboxes.values()) >= 0.9995 * 60 * 2 * len(names) ** 2
+    assert sim.counters()["rerouted"] > 160
+    assert sim.bundles_sent() - sent <= 1.5 * put * (len(names) - 1)
+    assert (sim.control_bytes() - told) / 65 / len(names) <= 6000

@@ -173,6 +173,21 @@ def test_copies_travel_only_while_the_first_hop_is_quiet() -> None:
     assert world.routes.switches == 0
 
 
+@pytest.mark.parametrize(
+    ("deadline_s", "recovery", "copies_from"),
+    [(0.05, True, 60_000), (0.4, True, 700_000), (0.0, True, 700_000), (0.0, False, 60_000)],
+)
+def test_copies_for_a_lossy_link_only_where_a_repair_would_come_too_late(
+    deadline_s: float, recovery: bool, copies_from: int
+) -> None:
+    world = world_of("adaptive", DIAMOND, recovery=recovery)
+    demand = Demand(deadline_s=deadline_s)
+    for loss_ppm in (10_000, 60_000, 200_000, 700_000):
+        to_d = LinkEntry("d", 10_000, 0, loss_ppm, 10**6)
+        world.topology.set_links("b", [LinkEntry("a", 10_000, 0, 0, 10**6), to_d])
+        assert paths_of(world, demand) == (["abd", "acd"] if loss_ppm >= copies_from else ["abd"])
+
+
 def test_a_short_slack_doubles_with_thresholds_apart() -> None:
     world = world_of("adaptive", DIAMOND)
     demand = Demand(deadline_s=0.030)

@@ -82,6 +82,21 @@ def test_link_state_is_told_at_most_once_per_interval() -> None:
     assert 3 <= len(links_told(driver, witness)) <= 11
 
 
+def test_news_of_losses_come_less_often_the_longer_they_go_on_and_those_of_delays_do_not() -> None:
+    told = {}
+    for what, slow_s, loss in (("loss", 0.02, 0.4), ("delay", 0.4, 0.0)):
+        driver = Driver(config=STATIC)
+        link, witness = driver.neighbour("b"), driver.neighbour("c")
+        driver.after(1.0, answering={link: 0.02, witness: 0.02})
+        driver.take(object)
+        for turn in range(60):
+            is_bad = turn // 3 % 2
+            driver.node.links.by_peer["b"].estimate.loss = loss * is_bad
+            driver.after(0.3, answering={link: slow_s if is_bad else 0.02, witness: 0.02})
+        told[what] = len(links_told(driver, witness))
+    assert 6 <= told["loss"] <= 14 < told["delay"]
+
+
 def test_a_link_that_gets_slow_is_told_at_once_where_budgets_hold() -> None:
     driver = Driver(config=Config.harmony(neighbours_target=0, variant="bp+qos"))
     link, witness = driver.neighbour("b"), driver.neighbour("c")
