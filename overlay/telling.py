@@ -15,30 +15,21 @@ from anabranch.overlay.counters import Counters
 from anabranch.overlay.durables import DurableEntry, Durables, decode_durables
 from anabranch.overlay.entitling import Entitling
 from anabranch.overlay.errors import DropReason, PeerError, UsageError
-from anabranch.overlay.estimators import differs, loss_level
-from anabranch.overlay.headers import LinkEntry, Record, RecordKind, RolesBody
+from anabranch.overlay.headers import Record, RecordKind, RolesBody
 from anabranch.overlay.identifiers import is_peer_name
 from anabranch.overlay.identity import Identity, Rng
 from anabranch.overlay.interests import Interest, Interests, in_order
+from anabranch.overlay.linknews import LinkNews, entry_of
 from anabranch.overlay.links import Link, LinkTable
 from anabranch.overlay.patterns import check_pattern
 from anabranch.overlay.qos import LinkState, Role
+from anabranch.overlay.readings import said_attributes, said_interests, said_links, said_roles
 from anabranch.overlay.routes import Routes
 from anabranch.overlay.selections import Selections
 from anabranch.overlay.sites import Sites
 from anabranch.overlay.spreading import Spreading
-from anabranch.overlay.statements import said_attributes, said_interests, said_links, said_roles
 from anabranch.overlay.topology import Topology
 from anabranch.security.entitlement import Rights
-
-UNMEASURED_S = 0.1
-"""What a link counts for before its first echo: usable, and not better than one that was measured."""
-WORSE_RATIO, WORSE_S = 1.5, 0.005
-"""A delay that grew by this much may violate a budget."""
-LOSS_PAUSE_MOST_S = 2.0
-"""News of losses alone, told again and again, wait longer each time, up to this."""
-SHARE_CHANGE = 0.05
-"""A loss or availability that moved by this much is worth telling."""
 
 
 class Telling:
@@ -87,11 +78,8 @@ class Telling:
         """What we do for others, see `RolesBody`."""
         self.services_of: dict[str, tuple[str, ...]] = {}
         self._attributes: Row | None = None
-        self._told: dict[str, LinkEntry] = {}
-        self._told_at = -1e9
+        self._news = LinkNews(config, links)
         self._sites_told_at = -1e9
-        self._loss_told_at = -1e9
-        self._loss_pause_s = config.spread_min_interval_s
         self._looked: tuple[int, int, tuple[str, ...]] = (-1, -1, ())
         """What decides who is reached, when that was last looked at."""
         self._unreached_since: dict[str, float] = {}
@@ -184,10 +172,8 @@ class Telling:
         """Tell our links, changed or not."""
         if self._config.role is Role.CLIENT:
             return []
-        entries = [_entry(link) for link in self._links.by_peer.values()]
-        self._damp(entries, now)
-        self._told = {entry.neighbour: entry for entry in entries}
-        self._told_at = now
+        entries = [entry_of(link) for link in self._links.by_peer.values()]
+        self._news.told(entries, now)
         self.refresh_own_links()
         return self._spreading.originate(RecordKind.LINKS, encode_body(entries), now)
 
@@ -195,69 +181,18 @@ class Telling:
         """Let our own routes see our own links as they are: suspect ones are avoided before they are told."""
         if self._config.role is Role.CLIENT:
             return
-        usable = [_entry(link) for link in self._links.by_peer.values() if link.state is LinkState.UP]
+        usable = [entry_of(link) for link in self._links.by_peer.values() if link.state is LinkState.UP]
         self._topology.set_own(self._identity.peer, usable)
 
     def links_due(self, measured: Iterable[Link], now: float) -> float | None:
         """When to tell link state because these links changed; None while there is nothing new."""
         if self._config.role is Role.CLIENT:
             return None
-        if self._config.spread_interval_s > 0:
-            return now if self._config.variant.has_budgets and self._any_worse(measured) else None
-        news = [
-            link for link in measured if self._links.by_peer.get(link.peer) is link and self._is_news(link)
-        ]
-        if not news:
-            return None
-        if any(link.estimate.samples == 1 for link in news):
-            return now
-        due = self._told_at + self._config.spread_min_interval_s
-        if not any(self._took_another_time(link) for link in news):
-            due = max(due, self._loss_told_at + self._loss_pause_s)
-        return max(now, due)
+        return self._news.due(measured, now)
 
     def links_again(self, now: float) -> list[Action]:
         """Tell our links, if what was to be told is still news."""
-        is_news = any(self._is_news(link) for link in self._links.by_peer.values())
-        return self.links_now(now) if is_news else []
-
-    def _damp(self, entries: list[LinkEntry], now: float) -> None:
-        """Losses come in bursts, on many links at a time: see that telling of them is no storm."""
-        told = self._told
-        if any(
-            _loses_otherwise(told[entry.neighbour], entry.loss_ppm / 1e6, entry.availability_ppm / 1e6)
-            for entry in entries
-            if entry.neighbour in told
-        ):
-            is_again = now - self._loss_told_at < 2 * self._loss_pause_s
-            longer_s = min(LOSS_PAUSE_MOST_S, 2 * self._loss_pause_s)
-            self._loss_pause_s = longer_s if is_again else self._config.spread_min_interval_s
-            self._loss_told_at = now
-
-    def _any_worse(self, measured: Iterable[Link]) -> bool:
-        """Whether a link got so much slower that budgets may be violated: that does not wait for a period."""
-        for link in measured:
-            told = self._told.get(link.peer)
-            if told is not None and link.estimate.samples:
-                told_s = told.delay_us / 1e6
-                if link.estimate.there_s > max(WORSE_RATIO * told_s, told_s + WORSE_S):
-                    return True
-        return False
-
-    def _is_news(self, link: Link) -> bool:
-        told = self._told.get(link.peer)
-        if told is None:
-            return True
-        estimate = link.estimate
-        if not estimate.samples:
-            return False
-        return self._took_another_time(link) or _loses_otherwise(told, link.loss, estimate.availability)
-
-    def _took_another_time(self, link: Link) -> bool:
-        config, told = self._config, self._told.get(link.peer)
-        return told is None or differs(
-            told.delay_us / 1e6, link.estimate.there_s, config.spread_change_ratio, config.spread_change_s
-        )
+        return self.links_now(now) if self._news.is_any else []
 
     # About others
 
@@ -388,29 +323,6 @@ class Telling:
         elif kind == RecordKind.SITES:
             return self._sites.remove(origin)
         return False
-
-
-def _loses_otherwise(told: LinkEntry, loss: float, availability: float) -> bool:
-    """Whether these shares are worth telling."""
-    told_loss = told.loss_ppm / 1e6
-    return (
-        abs(told_loss - loss) >= SHARE_CHANGE
-        or loss_level(told_loss) != loss_level(loss)
-        or abs(told.availability_ppm / 1e6 - availability) >= SHARE_CHANGE
-    )
-
-
-def _entry(link: Link) -> LinkEntry:
-    estimate = link.estimate
-    delay_s = estimate.there_s if estimate.samples else UNMEASURED_S
-    return LinkEntry(
-        link.peer,
-        int(delay_s * 1e6),
-        int(estimate.jitter_s * 1e6),
-        int(link.loss * 1e6),
-        int(estimate.availability * 1e6),
-        link.is_client,
-    )
 
 
 def _is_durable(entry: DurableEntry) -> bool:
