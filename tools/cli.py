@@ -22,6 +22,10 @@ _COMMANDS = {
     "links": ("anabranch.tools.commands.views:links", "Show the links of a running peer, or of its mesh."),
     "routes": ("anabranch.tools.commands.views:routes", "Show the routes that a running peer uses."),
     "keys": ("anabranch.tools.commands.keys:keys_app", "Make and revoke the identities of a secured mesh."),
+    "topics": (
+        "anabranch.tools.commands.topics:topics_app",
+        "Create, find and grant topics of a secured mesh.",
+    ),
     "sim": ("anabranch.tools.commands.sim:sim", "Run a mesh in virtual time."),
     "testbed": (
         "anabranch.tools.commands.testbed:testbed_app",

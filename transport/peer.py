@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import msgspec
 
@@ -36,10 +36,8 @@ from anabranch.transport.requesting import Requesting
 from anabranch.transport.shell import Shell
 from anabranch.transport.subscription import QUEUE_MAX, Callback, Subscription
 from anabranch.transport.topics.api import Topical, open_office, tdn_role
+from anabranch.transport.topics.policy import Tdn
 from anabranch.transport.watched import OnMissed, make_subscription
-
-if TYPE_CHECKING:
-    from anabranch.transport.topics.policy import Tdn
 
 CLOSE_DEADLINE_S = 2.0
 TOPIC_PUBLISHERS_MAX = 256
@@ -81,7 +79,7 @@ class Peer(Requesting, Topical, Awaiting):
         profile: str | Path | Profile | None = None,
         identity: str | Path | None = None,
         open: bool = False,  # noqa: A002 - the word that people say; open() is not used here
-        tdn: "str | Path | Tdn | None" = None,
+        tdn: str | Path | Tdn | None = None,
     ) -> None:
         self.name = PeerId.parse(name)
         self.config = config or Config()

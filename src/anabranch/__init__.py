@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from anabranch.transport.profiles import load_profile
     from anabranch.transport.publisher import Publisher
     from anabranch.transport.subscription import Subscription
+    from anabranch.transport.topics.policy import Tdn
+    from anabranch.transport.topics.topic import Topic
 
 __version__ = "0.1.0"
 
@@ -63,6 +65,8 @@ _HOMES = {
     "Receipt": "anabranch.transport.confirmations",
     "StoreError": "anabranch.overlay.errors",
     "Subscription": "anabranch.transport.subscription",
+    "Tdn": "anabranch.transport.topics.policy",
+    "Topic": "anabranch.transport.topics.topic",
     "TopicRule": "anabranch.overlay.config",
     "UsageError": "anabranch.overlay.errors",
     "Variant": "anabranch.overlay.qos",
@@ -95,6 +99,8 @@ __all__ = [
     "Reply",
     "StoreError",
     "Subscription",
+    "Tdn",
+    "Topic",
     "TopicRule",
     "UsageError",
     "Variant",

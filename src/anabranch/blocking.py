@@ -18,6 +18,7 @@ from anabranch._assured import AssuredPublisher, DurableSubscription, Receipt
 from anabranch._crossing import Handover, Intake, LoopThread
 from anabranch._ends import Publisher, Subscription, messages_of
 from anabranch._requests import Requesting
+from anabranch._topics import Topical
 from anabranch.overlay.attributes import check_attributes
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
@@ -32,25 +33,19 @@ from anabranch.transport.client import Client as AsyncClient
 from anabranch.transport.message import Message
 from anabranch.transport.subscription import QUEUE_MAX
 from anabranch.transport.subscription import Subscription as AsyncSubscription
+from anabranch.transport.topics.policy import Tdn
 from anabranch.transport.watched import OnMissed
 
 CALLBACK_DEADLINE_S = 2.0
 """How long `close` waits for a callback that is running."""
 
-__all__ = [
-    "AssuredPublisher",
-    "Client",
-    "DurableSubscription",
-    "Peer",
-    "Publisher",
-    "Receipt",
-    "Subscription",
-]
+__all__ = ["AssuredPublisher", "Client", "DurableSubscription"]
+__all__ += ["Peer", "Publisher", "Receipt", "Subscription"]
 
 log = structlog.get_logger("anabranch")
 
 
-class Peer(Requesting):
+class Peer(Requesting, Topical):
     """One peer of a mesh; the arguments are those of `anabranch.Peer`.
 
         with Peer("tower-7", listen="tcp://127.0.0.1:7400", open=True) as peer:
@@ -74,6 +69,7 @@ class Peer(Requesting):
         profile: str | Path | Profile | None = None,
         identity: str | Path | None = None,
         open: bool = False,  # noqa: A002 - as for anabranch.Peer
+        tdn: str | Path | Tdn | None = None,
     ) -> None:
         self._prepare(
             asynchronous.Peer(
@@ -89,6 +85,7 @@ class Peer(Requesting):
                 profile=profile,
                 identity=identity,
                 open=open,
+                tdn=tdn,
             )
         )
 

@@ -17,6 +17,13 @@ EXPECTED: dict[str, list[str]] = {
         "complete: False, declined: 1",
         "missing: west, no answer in time",
     ],
+    "advertised_topics": [
+        r"granted: \['subscribe'\] to field, handed over: True",
+        "found 1 topic of tower at registry",
+        "stranger: no right to subscribe",
+        r"field reads {'altitude': 9100}",
+        "after revocation 0 subscribers",
+    ],
     "beacon_join": ["alice found bob", "we met"],
     "blocking_pubsub": ["jobs/1: sweep", "jobs/1: polish", "bob got 3 messages"],
     "callback": [

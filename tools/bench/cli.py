@@ -27,6 +27,7 @@ from anabranch.tools.bench.summary import (
     ratios,
 )
 from anabranch.tools.bench.systems import PRODUCT, RIVALS, System
+from anabranch.tools.bench.topics import topics as measure_topics
 from anabranch.transport.loops import run as run_loop
 
 bench_app = typer.Typer(
@@ -267,6 +268,21 @@ def matching(
         rows.append(guarded(lambda: run_loop(measure_changes(rate))))
         progress.print(f"    {rows[-1]['p50_us']:,} us", markup=False)
     print_results("matching", rows, [], [], as_json)
+
+
+@bench_app.command()
+def topics(
+    repetitions: Annotated[int, typer.Option("--repetitions", help="Of each operation.")] = 100,
+    stored: Annotated[
+        int, typer.Option("--stored", help="Advertisements at a discovery node of its own; 0 for none.")
+    ] = 100_000,
+    as_json: AsJson = False,
+) -> None:
+    """Milliseconds to create a topic and to discover some, everything signed and sealed."""
+    parse_number("--repetitions", repetitions, 3, 10_000)
+    parse_number("--stored", stored, 0, 1_000_000)
+    rows = guarded(measure_topics, repetitions, stored)
+    print_results("topics", rows, [], [], as_json)
 
 
 @bench_app.command()

@@ -14,6 +14,7 @@ from anabranch.transport import loops
 from anabranch.transport.identities import MeshIdentity
 from anabranch.transport.peer import Peer
 from anabranch.transport.settings import Settings
+from anabranch.transport.topics.policy import Tdn
 
 DEFAULT_ADDRESS = "tcp://127.0.0.1:7400"
 """Where `anabranch peer` listens and the others look for it when nothing is said."""
@@ -41,10 +42,10 @@ def unfinished(number: int) -> int:
     return 128 + number
 
 
-def make_peer(settings: Settings, kind: str) -> Peer:
+def make_peer(settings: Settings, kind: str, tdn: Tdn | None = None) -> Peer:
     """A peer as the settings say: a full one where it listens or joins, on the default address otherwise."""
     has_place = settings.listen or settings.join or settings.beacon
-    return _make(settings, kind, listen=settings.listen if has_place else [DEFAULT_ADDRESS])
+    return _make(settings, kind, listen=settings.listen if has_place else [DEFAULT_ADDRESS], tdn=tdn)
 
 
 def make_endpoint(settings: Settings, kind: str) -> Peer:
@@ -84,7 +85,13 @@ def place_of(settings: Settings) -> str:
 
 
 def _make(
-    settings: Settings, kind: str, *, listen: list[str], join: list[str] | None = None, config: Any = None
+    settings: Settings,
+    kind: str,
+    *,
+    listen: list[str],
+    join: list[str] | None = None,
+    config: Any = None,
+    tdn: Tdn | None = None,
 ) -> Peer:
     if settings.beacon_unicast and not settings.beacon:
         raise UsageError(
@@ -106,6 +113,7 @@ def _make(
         store_dir=settings.store_dir,
         identity=settings.identity,
         open=settings.open,
+        tdn=tdn,
     )
 
 

@@ -2,12 +2,15 @@
 
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from anabranch.overlay.errors import UsageError
-from anabranch.security.advertisements import Advertisement
 from anabranch.security.synopses import Descriptors, read_descriptors
+
+if TYPE_CHECKING:
+    from anabranch.security.advertisements import Advertisement
 
 
 class Tdn(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +37,7 @@ class Tdn(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a peer gets answers at all."""
         return not self.private or asker in self.entitled
 
-    def keeps(self, topic: Advertisement) -> bool:
+    def keeps(self, topic: "Advertisement") -> bool:
         """Whether a topic belongs here."""
         terms = topic.body.terms
         if self.institutions and terms.institution not in self.institutions:

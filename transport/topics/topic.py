@@ -234,6 +234,11 @@ class TopicSubscription:
         self.topic = topic
         self._inner = inner
 
+    @property
+    def pending(self) -> int:
+        """Messages that wait."""
+        return self._inner.pending
+
     async def receive(self, timeout: float | None = None) -> Message:
         """The next message; TimeoutError when none comes in time."""
         until = None if timeout is None else time.monotonic() + timeout
