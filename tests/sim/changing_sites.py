@@ -33,6 +33,8 @@ FAULT_S = 0.4
 RECOVERED_S = 1.5
 """After a fault everything is as before."""
 SETTLE_S = 1.0
+REFRESH_S = 1000.0
+"""Nobody repeats its records in this time: a thousand sites that do cost more than all the seeds."""
 
 SELECTIONS: dict[str, Callable[[Attributes], bool]] = {
     "load > 0.7": lambda row: row.get("load", 0) > 0.7,
@@ -129,7 +131,7 @@ class ChangingSites:
         self.faults: list[tuple[float, float, set[str]]] = []
         """From when until when the ways over these sites' links to their parents are not to be relied on."""
         self.changes = 0
-        config = Config(neighbours_target=0)
+        config = Config(neighbours_target=0, record_refresh_s=REFRESH_S, record_lifetime_s=3 * REFRESH_S)
         for name in names:
             sim.add_peer(name, config=config, seeds=[self.parent[name]] if name in self.parent else [])
             where = f"level >= {self.least[name]}" if self.least[name] else None
