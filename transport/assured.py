@@ -208,11 +208,16 @@ class AssuredPublisher(Publisher):
 
 def refuse_selection(topic: str, attributes: Mapping[str, object] | None, to: str | None) -> None:
     """UsageError when a persistent publisher is asked to select its receivers."""
-    if attributes is not None or to is not None:
+    advice = "put with 'acknowledged' or 'best_effort', or give what only some shall keep a topic of its own"
+    if to is not None:
         raise UsageError(
-            f"publisher of {topic!r}: attributes and to do not go with guarantee='persistent', since nobody "
-            "knows what a site will be when it comes back for its messages; put with 'acknowledged' or "
-            "'best_effort', or give a topic of its own to what only some shall keep"
+            f"publisher of {topic!r}: to does not go with guarantee='persistent', since nobody knows what a "
+            f"site will be when it comes back for its messages; {advice}"
+        )
+    if attributes is not None:
+        raise UsageError(
+            f"publisher of {topic!r}: attributes do not go with guarantee='persistent', since durable "
+            f"subscriptions take whole topics; {advice}"
         )
 
 

@@ -113,6 +113,8 @@ async def _persistent(directory: Path) -> None:
         publisher = await a.publisher("t", guarantee="persistent")
         with pytest.raises(UsageError, match="knows what a site will be"):
             await publisher.put(1, to="load > 1")
+        with pytest.raises(UsageError, match="take whole topics"):
+            await publisher.put(1, attributes={"load": 1})
         with pytest.raises(UsageError, match="nothing to filter by"):
             a.subscribe("t", durable="d", where="load > 1")
 

@@ -107,6 +107,51 @@ def test_a_site_that_changed_meanwhile_does_not_deliver() -> None:
     inbox.assert_payloads("off")
 
 
+def test_a_change_is_in_effect_everywhere_after_one_flooding_time() -> None:
+    """Six peers in a row, 10 ms apart: the news needs 50 ms to the other end, and not more."""
+    mesh = Mesh("p0", config=FIXED)
+    for number in range(1, 6):
+        mesh.add_peer(f"p{number}", joins=[f"p{number - 1}"])
+    inbox = mesh.subscribe("p0", "@site")
+    mesh.set_attributes("p0", {"n": 0})
+    mesh.settle()
+    mesh.run_for(1.0)
+    for change in range(1, 4):
+        mesh.set_attributes("p0", {"n": change})
+        mesh.run_for(0.045)
+        before = bundles(mesh)
+        mesh.publish("p5", "@site", "too early", to=f"n = {change}")
+        mesh.publish("p4", "@site", change, to=f"n = {change}")
+        mesh.publish("p4", "@site", "too late", to=f"n = {change - 1}")
+        mesh.run_for(0.006)
+        mesh.publish("p5", "@site", -change, to=f"n = {change}")
+        mesh.run_for(0.1)
+        assert bundles(mesh) - before == 4 + 5, "what matches nowhere as far as is known is not sent"
+    inbox.assert_payloads(1, -1, 2, -2, 3, -3)
+
+
+def test_filters_that_others_cover_or_that_make_one_are_not_flooded() -> None:
+    mesh = star()
+    sim = mesh.simulator
+    mesh.settle()
+    wide = [sim.subscribe("n1", "t", where=f"x between {10 * n} and {10 * n + 15}") for n in range(40)]
+    mesh.run_for(0.2)
+    announced = sim.peer("hub").node.interests.patterns_of("n1")
+    assert announced == {("t", "x >= 0 and x <= 405")}, "forty filters are told as one"
+    frames = sim.peer("n1").frames_sent
+    narrow = mesh.subscribe("n1", "t", where="x = 7 and y > 3")
+    assert sim.peer("n1").frames_sent == frames, "it is covered: nobody need hear of it"
+    for each in wide:
+        sim.unsubscribe(each)
+    mesh.run_for(0.2)
+    before = bundles(mesh)
+    for x, y in ((7, 4), (7, 3), (8, 4)):
+        mesh.publish("hub", "t", [x, y], attributes={"x": x, "y": y})
+    mesh.run_for(0.2)
+    narrow.assert_payloads([7, 4])
+    assert bundles(mesh) - before == 1, "what covered it is gone"
+
+
 def test_a_site_that_changes_a_thousand_times_a_second_is_told_of_at_a_pace() -> None:
     mesh = star()
     sim = mesh.simulator
