@@ -59,11 +59,12 @@ async def control(peer: Peer, sites: int) -> None:
     """Selects sites by what they are at that moment."""
     await peer.wait_for_subscribers("@site", sites, to=EVERYBODY, timeout=30)
 
+    calm_before = len(peer.subscribers("@site", to=CALM))
     result = await (await peer.request(None, "shed", to=BUSY, merge="histogram"))
     print(f"asked {', '.join(result.asked)}: {dict(sorted(result.value.items()))}")
 
-    done = result.value.get("shed", 0)
-    calm = await peer.wait_for_subscribers("@site", max(1, done), to=CALM, timeout=10)
+    calm_by_now = calm_before + result.value.get("shed", 0)
+    calm = await peer.wait_for_subscribers("@site", max(1, calm_by_now), to=CALM, timeout=10)
     print(f"calm now: {', '.join(calm)}; still busy: {', '.join(peer.subscribers('@site', to=BUSY))}")
 
     async for reply in await peer.request(None, "load", to="manual or load < 0.1"):
