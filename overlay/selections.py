@@ -48,11 +48,9 @@ class Selections:
 
     def filter(self, where: str) -> Expression:
         """A filter over publications that our application wrote; ExpressionError if it is none."""
+        if not isinstance(where, str):
+            raise UsageError(f"where = {where!r:.100}: an expression over attributes of messages, as a text")
         return self._filters.get(where)
-
-    def sites(self, to: str) -> Expression:
-        """A selection of sites that our application wrote."""
-        return self._sites.get(to)
 
     def site_attributes(self, attributes: Mapping[str, object]) -> Row:
         """What our application says that this site is."""

@@ -44,6 +44,7 @@ class Assurances:
         """Where receipts of this stream are kept."""
         found = self._confirmations.get(stream.key)
         if found is None:
+            self._confirmations = {key: each for key, each in self._confirmations.items() if not each.is_over}
             found = self._confirmations[stream.key] = Confirmations(stream)
         return found
 
@@ -89,5 +90,5 @@ class Assurances:
         if known is None:
             return
         known.settled(action)
-        if known.stream.is_closed and not known.stream.key.durable and known.is_done:
+        if known.is_over:
             del self._confirmations[action.stream]

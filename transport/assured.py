@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from anabranch.transport.shell import Shell
     from anabranch.transport.store import Store
 
+ASKED_MAX = 512
+"""Sets of receivers that `confirmed` tells of, but for those unsettled: of more, the oldest are left out."""
 BREATHE_EVERY = 64
 """After so many puts without a pause the event loop gets its turn."""
 
@@ -181,6 +183,10 @@ class AssuredPublisher(Publisher):
 
     def _ask_for(self, confirmations: Confirmations, first: int) -> None:
         self._asked[confirmations.stream.key] = (confirmations, first)
+        if len(self._asked) > ASKED_MAX:
+            over = next((key for key, (each, _) in self._asked.items() if each.is_over), None)
+            if over is not None:
+                del self._asked[over]
 
     def _unconfirmed_bytes(self) -> int:
         main = self._confirmations.stream

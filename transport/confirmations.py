@@ -70,6 +70,11 @@ class Confirmations:
         """Whether everything that was put is settled."""
         return self.floor == self.stream.next_sequence
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing will be put or settled any more."""
+        return self.stream.is_closed and not self.stream.key.durable and self.is_done
+
     def register(self, receipt: Receipt, sequence: int) -> None:
         """A message was put."""
         receipt.sequence = sequence

@@ -60,6 +60,8 @@ async def _sites() -> None:
             await a.put("t", 4, attributes={"x": {}})
         with pytest.raises(ExpressionError):
             a.subscribe("t", where="x >")
+        with pytest.raises(UsageError, match="as a text"):
+            a.subscribe("t", where=5)  # type: ignore[arg-type]
 
 
 async def _acknowledged() -> None:
@@ -108,6 +110,27 @@ async def _full() -> None:
         assert len([await inbox.receive(timeout=10) for _ in range(100)]) == 100
 
 
+async def _many_sets() -> None:
+    """More sets of receivers than a publisher remembers: what was put for all of them is confirmed."""
+    config = Config.local(neighbours_target=0)
+    async with mesh(*(f"p{number}" for number in range(11)), config=config) as peers:
+        publishing, *others = peers.values()
+        for number, peer in enumerate(others):
+            peer.set_attributes({"bit": 2**number})
+            peer.subscribe("t", queue_max=2000)
+        await publishing.wait_for_subscribers("t", 10, to="bit > 0", timeout=20)
+        publisher = await publishing.publisher("t", guarantee="acknowledged")
+        wanted = 0
+        for number in range(1, 700):
+            receipt = await publisher.put(number, to=f"{number} % (bit * 2) >= bit")
+            assert len(receipt.receivers) == number.bit_count()
+            wanted += len(receipt.receivers)
+        outcome = await publisher.confirmed(timeout=20)
+        assert (len(outcome.confirmed), outcome.missing) == (10, {})
+        assert sum(peer.counters["delivered"] for peer in others) == wanted
+        assert len(publishing._shell.assurances._confirmations) <= 258, "the rest is forgotten"
+
+
 async def _persistent(directory: Path) -> None:
     async with Peer("a", listen="tcp://127.0.0.1:0", open=True, store_dir=directory) as a:
         publisher = await a.publisher("t", guarantee="persistent")
@@ -123,7 +146,13 @@ def test_what_makes_no_sense_for_messages_that_wait_says_so(tmp_path: Path) -> N
     asyncio.run(_persistent(tmp_path))
 
 
-STORIES = {"filters": _filters, "sites": _sites, "acknowledged": _acknowledged, "full": _full}
+STORIES = {
+    "filters": _filters,
+    "sites": _sites,
+    "acknowledged": _acknowledged,
+    "full": _full,
+    "many sets": _many_sets,
+}
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
