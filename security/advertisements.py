@@ -277,7 +277,13 @@ def readable(advertisement: Advertisement) -> dict[str, Any]:
         "not_after": advertisement.not_after,
     }
     if advertisement.descriptors:
-        told["descriptors"] = msgspec.to_builtins(read_descriptors(advertisement.descriptors))
+        found = read_descriptors(advertisement.descriptors)
+        told["descriptors"] = {
+            "paths": list(found.paths),
+            "text": found.text,
+            "properties": found.properties,
+            "xml": found.xml,
+        }
     return told
 
 

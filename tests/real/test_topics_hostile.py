@@ -166,7 +166,8 @@ def test_a_holder_cannot_go_beyond_its_grant(tmp_path: Path) -> None:
             # A peer whose own checks are switched off still gets nothing past the others.
             holder._running().node._parts.restricting.may_publish = lambda peer, name: True  # type: ignore[method-assign]
             async with Topic(office(friend), known.advertisement).subscribe() as wanted:
-                await owner.wait_for_subscribers(topic.name, count=1, timeout=5)
+                for each in (owner, holder):
+                    await each.wait_for_subscribers(topic.name, count=1, timeout=5)
                 rogue = await holder.publisher(topic.name)
                 await rogue.put(b"not allowed")
                 await holder.put("open", b"allowed")
