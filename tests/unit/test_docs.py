@@ -125,6 +125,10 @@ FILES_OF_THREATS = {
     "N:": "tests/unit/test_trusted_nodes.py",
     "C:": "tests/unit/test_credentials.py",
     "B:": "tests/sim/test_byzantine.py",
+    "A:": "tests/unit/test_advertisements.py",
+    "G:": "tests/unit/test_grants.py",
+    "Q:": "tests/unit/test_topic_queries.py",
+    "T:": "tests/real/test_topics_hostile.py",
 }
 
 
@@ -153,7 +157,7 @@ def test_the_readme_names_every_page_and_every_command() -> None:
 def test_every_counter_in_the_code_is_explained() -> None:
     explained = set(re.findall(r"`([\w.]+)`", text_of(DOCS / "concepts.md").partition("## Counters")[2]))
     calls = re.compile(r'counters(?:\.add\("([\w.]+)"|\["([\w.]+)"\] *\+?= )')
-    for folder in ("overlay", "transport", "src/anabranch"):
+    for folder in ("overlay", "transport", "transport/topics", "src/anabranch"):
         for path in (ROOT / folder).glob("*.py"):
             for match in calls.finditer(text_of(path)):
                 name = match[1] or match[2]
