@@ -235,7 +235,7 @@ def test_two_peers_in_one_process_share_nothing() -> None:
             assert (at_a.pending, at_b.pending) == (0, 0)
             with pytest.raises(UsageError, match="payload_max_bytes = 300000"):
                 await a.put("t", bytes(300_001))
-            await b.put("t", bytes(600_000))
+            await b.put("t", bytes(1_200_000))
             assert (a.counters["published"], b.counters["published"]) == (1, 2)
             assert a.counters["dropped.oversized"] == 1
             assert b.counters["dropped.oversized"] == 0
