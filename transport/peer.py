@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -29,7 +29,6 @@ from anabranch.transport.endpoints import advertisable, dialable, texts
 from anabranch.transport.hosting import PeerHost, make_beacon
 from anabranch.transport.identities import choose_identity, say_open
 from anabranch.transport.logwriter import LogWriter
-from anabranch.transport.persistence import Persistence
 from anabranch.transport.profiles import load_profile
 from anabranch.transport.publisher import Publisher
 from anabranch.transport.requesting import Requesting
@@ -38,6 +37,9 @@ from anabranch.transport.subscription import QUEUE_MAX, Callback, Subscription
 from anabranch.transport.topics.api import Topical, open_office, tdn_role
 from anabranch.transport.topics.policy import Tdn
 from anabranch.transport.watched import OnMissed, make_subscription
+
+if TYPE_CHECKING:
+    from anabranch.transport.persistence import Persistence
 
 CLOSE_DEADLINE_S = 2.0
 TOPIC_PUBLISHERS_MAX = 256
@@ -147,6 +149,8 @@ class Peer(Requesting, Topical, Awaiting):
         elif self._listen:
             say_open(self.name)
         if self._store_dir is not None:
+            from anabranch.transport.persistence import Persistence  # SQLite takes 2 MB
+
             self._persistence = await Persistence.open(self._store_dir, node)
         if self._log_dir is not None:
             offset_us = epoch - int(time.monotonic() * 1e6)
@@ -363,7 +367,7 @@ class Peer(Requesting, Topical, Awaiting):
         self._shell.gate.check()
         return self._shell
 
-    def _persistent(self, what: str) -> Persistence:
+    def _persistent(self, what: str) -> "Persistence":
         if self._persistence is None:
             raise UsageError(f"{what}: peer {self.name} has no store; give it one with store_dir=DIRECTORY")
         return self._persistence
