@@ -40,6 +40,8 @@ class OutBundle(msgspec.Struct):
     """How often it was sent again."""
     owner: Queued | None = None
     """Told while it waits, if its publisher has a limit."""
+    origin: str = ""
+    """Whose it is; empty when it is our own. Origins share a link fairly."""
 
 
 def joined(seal: bytes, body: Sequence[Frame]) -> list[Frame]:

@@ -183,12 +183,18 @@ class Delivering:
             flags &= ~_ACK_SOON
             for peer, child_tail in branches:
                 next_link = self._links.by_peer.get(peer)
-                bundle = OutBundle(sequence, started_at, deadline_us, child_tail, body, size, 0, flags)
+                bundle = OutBundle(
+                    sequence, started_at, deadline_us, child_tail, body, size, 0, flags, origin=plan.origin
+                )
                 if next_link is None or next_link.is_quiet:
                     actions += self._recovery.detour(peer, bundle)
                     continue
                 actions.append(SendBundle(next_link.id, bundle))
-                if next_link.backlog_s and (not deadline_us or next_link.queue.is_full_of_urgent):
+                if (
+                    next_link.backlog_s
+                    and (not deadline_us or next_link.queue.is_full_of_urgent)
+                    and next_link.queue.is_crowded_by(plan.origin)
+                ):
                     backlog_s = next_link.backlog_s
                     actions += self._congestion.met(link, plan.path, peer, backlog_s, now, deadline_us > 0)
         hold_s = RESENT_HOLD_S if flags & _GAP_MAY_FILL else 0.0

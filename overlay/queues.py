@@ -12,15 +12,14 @@ from anabranch.overlay.codec import Frame, encode_bundle_header
 from anabranch.overlay.duplicates import SequenceWindow
 from anabranch.overlay.headers import Flag
 from anabranch.overlay.retaining import Retained
+from anabranch.overlay.sharing import Waiting, joined_by, newest_of
 from anabranch.overlay.windows import MOST_BYTES, URGENT_WAIT_S, USUAL_WAIT_S, Window
 
 CONTROL_MAX_BYTES = 4 * 1024 * 1024
 """Control that may wait in one link's queue; a neighbour that reads none of it is as good as gone."""
 
-
 ONE_FRAME_MAX_BYTES = 8 * 1024
 """A body up to this size follows its header in the same frame: a copy is cheaper than a frame."""
-
 
 REST_SHARE = 8
 """One byte in so many is for what waits without urgency: urgent bundles slow it down, and don't stop it."""
@@ -51,8 +50,9 @@ class LinkQueue:
     any of the latter two wait, the oldest of them gets its share of the bytes. Bundles with the same
     deadline never overtake each other, so each publisher's messages stay in order.
 
-    When it is full, a bundle with a deadline takes the place of the newest ones without; any other is
-    refused. Those with a deadline never fill it all: the same share of the room is not for them.
+    When it is full, the origin that has most waiting gives way, its newest first, to those that have less.
+    Else a bundle with a deadline takes the place of the newest ones without; any other is refused. Those with
+    a deadline never fill it all: the same share of the room is not for them. Origins take turns.
     """
 
     __slots__ = (
@@ -60,6 +60,7 @@ class LinkQueue:
         "_bulk_bytes",
         "_bulk_until",
         "_bytes_max",
+        "_bytes_of",
         "_chosen",
         "_control",
         "_control_bytes",
@@ -101,13 +102,15 @@ class LinkQueue:
         self._urgent_max = bytes_max - bytes_max // REST_SHARE
         self._control: deque[bytes] = deque()
         self._control_bytes = 0
-        self._bulk: deque[OutBundle] = deque()
+        self._bulk: Waiting = deque()
         self._bulk_bytes = 0
-        self._urgent: dict[int, deque[OutBundle]] = {}
+        self._urgent: dict[int, Waiting] = {}
         """Bundles with a deadline, by its class; no class is empty."""
+        self._bytes_of: dict[str, int] = {}
+        """Bytes of waiting bundles, by origin."""
         self._owed = 0
         """Bytes that passed those who wait without urgency."""
-        self._chosen: deque[OutBundle] | None = None
+        self._chosen: Waiting | None = None
         """Whose first bundle `peek` showed."""
         self._in_turn = False
         """Whether it was chosen as the share of those without urgency."""
@@ -147,25 +150,24 @@ class LinkQueue:
         """
         size = bundle.size
         deadline_us = bundle.deadline_us
-        if self.bytes:
-            if deadline_us and self.bytes - self._bulk_bytes + size > self._urgent_max:
-                return False
-            if self.bytes + size > self._bytes_max and not (deadline_us and self._make_room(size)):
-                return False
+        if self.bytes and not self._has_room(bundle):
+            return False
         if deadline_us:
             key = _class_of(deadline_us)
             waiting = self._urgent.get(key)
-            if waiting is None:
-                self._urgent[key] = deque((bundle,))
-            else:
-                waiting.append(bundle)
+            self._urgent[key] = deque((bundle,)) if waiting is None else joined_by(waiting, bundle)
         else:
-            self._bulk.append(bundle)
+            self._bulk = joined_by(self._bulk, bundle)
             self._bulk_bytes += size
         self.bytes += size
+        self._bytes_of[bundle.origin] = self._bytes_of.get(bundle.origin, 0) + size
         if bundle.owner is not None:
             bundle.owner.bytes += size
         return True
+
+    def is_crowded_by(self, origin: str) -> bool:
+        """Whether an origin has its share of what waits, or more."""
+        return self._bytes_of.get(origin, 0) * len(self._bytes_of) >= self.bytes
 
     def take_displaced(self) -> int:
         """Messages that had to make room since the last look (those of a relay count as one per bundle)."""
@@ -231,10 +233,7 @@ class LinkQueue:
                 waiting += taken
         self._urgent = {key: queue for key, queue in self._urgent.items() if queue}
         self._chosen = None
-        size = sum(bundle.size for bundle in waiting)
-        self.bytes -= size
-        self._bulk_bytes -= sum(bundle.size for bundle in waiting if not bundle.deadline_us)
-        _tell_owners(waiting)
+        self._took_off(waiting)
         return sent, waiting
 
     @property
@@ -294,9 +293,7 @@ class LinkQueue:
         bundle = waiting.popleft()
         size = bundle.size
         self._left(bundle, self._now)
-        self.bytes -= size
-        if bundle.owner is not None:
-            bundle.owner.bytes -= size
+        self._took_off((bundle,))
         if bundle.deadline_us:
             if not waiting:
                 del self._urgent[_class_of(bundle.deadline_us)]
@@ -305,7 +302,8 @@ class LinkQueue:
             elif self._bulk or len(self._urgent) > 1:
                 self._owed += size
         else:
-            self._bulk_bytes -= size
+            if not waiting:
+                self._bulk = deque()
             self._owed = self._owed - (REST_SHARE - 1) * size if self._urgent else 0
         if self._owed < 0:
             self._owed = 0
@@ -315,25 +313,25 @@ class LinkQueue:
     def clear(self) -> tuple[int, int]:
         """Drop everything: how many bundles, how many messages were in them (relayed ones count as one)."""
         left = [*self._bulk, *(bundle for waiting in self._urgent.values() for bundle in waiting)]
-        _tell_owners(left)
+        self._took_off(left)
         self._control.clear()
         self._bulk.clear()
         self._urgent.clear()
         self._chosen = None
-        self._control_bytes = self._bulk_bytes = self._owed = self.bytes = 0
+        self._control_bytes = self._owed = 0
         return len(left), sum(bundle.messages or 1 for bundle in left)
 
-    def _choose(self, now: float) -> deque[OutBundle]:
+    def _choose(self, now: float) -> Waiting:
         """Whose first bundle leaves next; something must wait. Bulk only while its window has room."""
         urgent = self._urgent
-        bulk = self._bulk if not self._bulk or self._may_leave() or not urgent else _NOTHING
+        bulk: Waiting = self._bulk if not self._bulk or self._may_leave() or not urgent else _NOTHING
         self._in_turn = False
         if not urgent:
             return bulk
-        first: deque[OutBundle] | None = None
-        late: deque[OutBundle] | None = None
+        first: Waiting | None = None
+        late: Waiting | None = None
         first_ends = late_ends = inf
-        oldest: deque[OutBundle] | None = bulk or None
+        oldest: Waiting | None = bulk or None
         oldest_at = bulk[0].started_at if bulk else inf
         for waiting in urgent.values():
             head = waiting[0]
@@ -351,24 +349,49 @@ class LinkQueue:
             return oldest
         return first or late or bulk
 
-    def _make_room(self, size: int) -> bool:
-        """Let the newest bundles without a deadline go for one that has one; False if that is not enough."""
-        if self.bytes - self._bulk_bytes + size > self._bytes_max:
+    def _has_room(self, bundle: OutBundle) -> bool:
+        """Whether there is room for a bundle, or who has more waiting gives way."""
+        size, is_urgent = bundle.size, bundle.deadline_us > 0
+        excess = self.urgent_bytes + size - self._urgent_max if is_urgent else 0
+        if excess > 0 and not self._give_way(bundle, excess, list(self._urgent.values())):
             return False
-        while self.bytes + size > self._bytes_max:
-            gone = self._bulk.pop()
-            self.bytes -= gone.size
-            self._bulk_bytes -= gone.size
-            _tell_owners((gone,))
-            self._displaced += gone.messages or 1
+        excess = self.bytes + size - self._bytes_max
+        if excess <= 0:
+            return True
+        if self._give_way(bundle, excess, [self._bulk, *self._urgent.values()]):
+            return True
+        return is_urgent and excess <= self._bulk_bytes and self._displace(excess, [self._bulk], None)
+
+    def _give_way(self, bundle: OutBundle, excess: int, queues: list[Waiting]) -> bool:
+        """Let the origin that has most waiting drop its newest, unless that leaves it less than the other."""
+        heaviest = max(self._bytes_of, key=self._bytes_of.__getitem__)
+        own = self._bytes_of.get(bundle.origin, 0) + bundle.size
+        if heaviest == bundle.origin or self._bytes_of[heaviest] - excess < own:
+            return False
+        return self._displace(excess, queues, heaviest)
+
+    def _displace(self, excess: int, queues: list[Waiting], origin: str | None) -> bool:
+        """Drop the newest bundles, of this origin or of any; whether so many bytes are free then."""
+        gone = newest_of(queues, excess, origin, self._bytes_of)
+        self._took_off(gone)
+        self._displaced += sum(bundle.messages or 1 for bundle in gone)
+        self._urgent = {key: queue for key, queue in self._urgent.items() if queue}
         self._chosen = None
-        return True
+        return sum(bundle.size for bundle in gone) >= excess
 
-
-def _tell_owners(gone: Iterable[OutBundle]) -> None:
-    for bundle in gone:
-        if bundle.owner is not None:
-            bundle.owner.bytes -= bundle.size
+    def _took_off(self, gone: Iterable[OutBundle]) -> None:
+        """These wait no more."""
+        for bundle in gone:
+            size, origin = bundle.size, bundle.origin
+            self.bytes -= size
+            if not bundle.deadline_us:
+                self._bulk_bytes -= size
+            left = self._bytes_of.get(origin, 0) - size
+            self._bytes_of[origin] = left
+            if left <= 0:
+                del self._bytes_of[origin]
+            if bundle.owner is not None:
+                bundle.owner.bytes -= size
 
 
 def _class_of(deadline_us: int) -> int:

@@ -126,6 +126,7 @@ class Recovery:
                 bundle.messages,
                 bundle.flags,
                 owner=bundle.owner,
+                origin=bundle.origin,
             )
             actions.append(SendBundle(link.id, copy))
             self._counters.add("rerouted", bundle.messages or 1)

@@ -53,10 +53,15 @@ class Room:
     async def wait(self, urgent: bool) -> None:
         """Until the links that are congested now have room, are stalled, or gone."""
         links = set(self.congested)
-        while any(self.is_lacking(link) for link in links) and not self._gate.shut:
+        while any(self._is_lacking_for_us(link) for link in links) and not self._gate.shut:
             if urgent and not self.is_lacking_for_urgent():
                 return
             await self.wait_for_change(LOOK_S)
+
+    def _is_lacking_for_us(self, link: LinkId) -> bool:
+        """Whether it has no room, and what is ours takes its share of what there is."""
+        connection = self._connections.get(link)
+        return connection is not None and connection.queue.is_crowded_by("") and self.is_lacking(link)
 
     async def wait_for_change(self, timeout_s: float) -> None:
         """Until some queue got shorter, or the time is over."""

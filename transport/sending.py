@@ -80,7 +80,7 @@ class Sending:
         if not queue.put_bundle(bundle):
             self._counters.drop(DropReason.QUEUE_FULL, bundle.messages or 1)
             return
-        if bundle.deadline_us and (displaced := queue.take_displaced()):
+        if displaced := queue.take_displaced():
             self._counters.drop(DropReason.QUEUE_FULL, displaced)
         if connection.blocked_since:
             self._pending[link] = connection

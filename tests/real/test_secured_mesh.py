@@ -122,7 +122,7 @@ def test_no_peer_is_open_by_accident(monkeypatch: pytest.MonkeyPatch, identities
         Peer("a", listen=HOST, identity=identities["a"], open=True)
     with pytest.raises(UsageError, match="names 'a'"):
         Peer("b", listen=HOST, identity=identities["a"])
-    with pytest.raises(UsageError, match="No such file"):
+    with pytest.raises(UsageError, match="there is no such file"):
         Peer("b", listen=HOST, identity="/nowhere/at/all")
     monkeypatch.setenv("ANABRANCH_IDENTITY", str(identities["a"]))
     assert Peer("a", listen=HOST).identity is not None

@@ -129,6 +129,8 @@ FILES_OF_THREATS = {
     "G:": "tests/unit/test_grants.py",
     "Q:": "tests/unit/test_topic_queries.py",
     "T:": "tests/real/test_topics_hostile.py",
+    "F:": "tests/sim/test_fairness.py",
+    "S:": "tests/unit/test_sharing.py",
 }
 
 

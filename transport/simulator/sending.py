@@ -110,7 +110,7 @@ class Sender:
                 self._send(wire, frames, time)
                 return
         taken = queue.put_bundle(bundle)
-        if taken and bundle.deadline_us and (displaced := queue.take_displaced()):
+        if displaced := queue.take_displaced():
             self.node.counters.drop(DropReason.QUEUE_FULL, displaced)
         if not taken:
             self.node.counters.drop(DropReason.QUEUE_FULL, bundle.messages or 1)
