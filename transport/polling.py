@@ -8,6 +8,8 @@ import asyncio
 import os
 import time
 
+CONVERSATION_MAX_BYTES = 16 * 1024
+"""Who reads more at once takes in a stream: nobody waits for an answer, and others need the core."""
 CREDIT_MAX = 8
 TRY_EVERY = 32
 """Without credit, every so many arrivals it is tried again whether more comes soon."""
@@ -24,9 +26,9 @@ class BusyPoll:
         self._credit = 0
         self._arrivals = 0
 
-    def arrived(self) -> None:
-        """Something was read: stay awake if the next thing is likely to come soon."""
-        if not self._seconds:
+    def arrived(self, size: int) -> None:
+        """So many bytes were read: stay awake if the next thing is likely to come soon."""
+        if not self._seconds or size > CONVERSATION_MAX_BYTES:
             return
         if self._is_polling:
             self._credit = min(CREDIT_MAX, self._credit + 1)

@@ -25,8 +25,8 @@ def has_input(socket: zmq.SyncSocket) -> bool:
     return bool(socket.get(_EVENTS) & _POLLIN)  # type: ignore[operator]
 
 
-def drain(socket: zmq.SyncSocket, is_router: bool, take: Take, messages_max: int) -> bool:
-    """Read what is there, up to the budget; whether more may wait."""
+def drain(socket: zmq.SyncSocket, is_router: bool, take: Take, messages_max: int) -> tuple[bool, int]:
+    """Read what is there, up to the budget; whether more may wait, and how many bytes were read."""
     recv = socket.recv
     left = READ_BYTES
     routing_id = b""
@@ -41,10 +41,10 @@ def drain(socket: zmq.SyncSocket, is_router: bool, take: Take, messages_max: int
             take(routing_id, first, frames)
             left -= len(frames[0])
             if left <= 0:
-                return True
+                break
     except zmq.Again:
-        return False
-    return True
+        return False, READ_BYTES - left
+    return True, READ_BYTES - left
 
 
 def _read_rest(socket: zmq.SyncSocket, frames: list[Frame]) -> int:

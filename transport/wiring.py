@@ -202,8 +202,8 @@ class Wiring:
         if router is not None and not self._gate.shut and not self._pauses:
             self._now = time.monotonic()
             leaving = len(self._leaving)
-            more = drain(router, True, self._take_accepted, messages_max)
-            self._finish_reading(more, None)
+            more, size = drain(router, True, self._take_accepted, messages_max)
+            self._finish_reading(more, size, None)
             if leaving and not more:
                 gone, self._leaving = self._leaving[:leaving], self._leaving[leaving:]
                 for accepted in gone:
@@ -238,16 +238,16 @@ class Wiring:
         if dialled.is_open and not dialled.closing and not self._gate.shut and not self._pauses:
             now = time.monotonic()
             link, received = dialled.link, self._received
-            more = drain(
+            more, size = drain(
                 dialled.socket, False, lambda _, __, frames: received(link, frames, now), messages_max
             )
-            self._finish_reading(more, dialled)
+            self._finish_reading(more, size, dialled)
 
-    def _finish_reading(self, more: bool, connection: Dialled | None) -> None:
+    def _finish_reading(self, more: bool, size: int, connection: Dialled | None) -> None:
         self._owner.turn()
         if more:
             self._loop.call_soon(self.read_on, connection)
-            self._busy_poll.arrived()
+            self._busy_poll.arrived(size)
         self.sending.resume()
 
     # Connections that come
