@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from anabranch.overlay.config import Config
-from anabranch.overlay.qos import Unconfirmed
+from anabranch.overlay.qos import Role, Unconfirmed
 from anabranch.transport.simulator import Conditions, Simulator
 from anabranch.transport.simulator.assurances import SimPublisher
 
@@ -172,3 +172,44 @@ def test_under_faults_what_is_confirmed_arrived_and_what_is_refused_did_not(seed
             for missing in stream.missing.values()
             for reason in missing.values()
         ), f"seed {seed}: losses alone leave nothing unconfirmed"
+
+
+def test_light_clients_publish_to_selected_sites_and_are_selected() -> None:
+    sim = star("bc")
+    client = Config(role=Role.CLIENT)
+    for name, seed in (("x", "b"), ("y", "c")):
+        sim.add_peer(name, config=client, seeds=[seed])
+    inbox = sim.subscribe("y", "t", where="level > 1")
+    sim.set_attributes("y", {"on": True})
+    sim.subscribe("c", "t")
+    assert sim.run_until_true(sim.is_settled, 10)
+    sim.run_for(1)
+    stream = sim.acknowledge("x", "t", b"1", attributes={"level": 2}, to="on")
+    sim.acknowledge("x", "t", b"2", attributes={"level": 1}, to="on")
+    sim.run_for(1)
+    assert (stream.receivers, stream.settled, stream.missing) == ([("y",)], 1, {})
+    assert [message.payload for message in inbox.messages] == [b"1"]
+
+
+def test_refusals_that_get_lost_are_told_again() -> None:
+    """Every second message finds a site that has just changed, over links that lose a third of all."""
+    sim = star("b")
+    inbox = sim.subscribe("b", "t")
+    sim.set_attributes("b", {"on": True})
+    sim.run_for(1)
+    sim.change("a", "b", loss=0.3)
+    stream = sim.acknowledge("a", "t", 0, to="on")
+    for number in range(1, 60):
+        sim.acknowledge("a", "t", number, to="on or n = 0")
+        sim.set_attributes("b", {"on": number % 2 == 0, "n": 0 if number % 4 == 0 else 1})
+        sim.run_for(0.02)
+    sim.change("a", "b", loss=0.0)
+    sim.run_for(30)
+    streams = [each for each in sim.peer("a").assured.values() if each.receivers]
+    assert all(each.settled == len(each.receivers) for each in streams)
+    refused = [reason for each in streams for missing in each.missing.values() for reason in missing.values()]
+    confirmed = sum(bool(each.confirmed(number)) for each in streams for number in range(each.settled))
+    assert set(refused) == {Unconfirmed.NOT_SELECTED}
+    assert len(refused) == sim.counters(["b"])["dropped.not_selected"] > 3
+    assert confirmed == len(inbox.messages)
+    assert stream in streams
