@@ -103,11 +103,10 @@ class Taking:
     ) -> list[Action]:
         """Take runs that arrived, or that this very peer publishes."""
         actions: list[Action] = []
-        for each in runs:
+        read = self._selections.read
+        checked = [read(each.attributes, each.to) if each.attributes or each.to else None for each in runs]
+        for each, selected in zip(runs, checked, strict=True):
             run = each.run
-            selected = None
-            if each.attributes or each.to:
-                selected = self._selections.read(each.attributes, each.to)
             may_be_filtered = selected is not None or not run.payloads
             consumers = self._consumers(run.topic, each.stream.durable, may_be_filtered)
             starts = each.starts if may_begin else ()

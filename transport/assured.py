@@ -121,6 +121,7 @@ class AssuredPublisher(Publisher):
         After `timeout` seconds it tells how it stands.
         """
         asked = [(*each, each[0].stream.next_sequence) for each in self._asked.values()]
+        receivers, self._receivers, self._seen_names = self._receivers, {}, ()
         try:
             async with asyncio.timeout(timeout):
                 for confirmations, _, end in asked:
@@ -132,18 +133,12 @@ class AssuredPublisher(Publisher):
             missing.update(confirmations.failed_since(first))
             for peer, reason in confirmations.outstanding(end - 1).items():
                 missing.setdefault(peer, reason)
-        outcome = Outcome(tuple(name for name in self._receivers if name not in missing), missing)
-        self._asked.clear()
-        left: list[str] = []
-        for confirmations, _, end in asked:
-            if confirmations.floor < end:
-                left += confirmations.stream.names
-            if confirmations.floor < end or confirmations is self._confirmations:
+            self._asked.pop(confirmations.stream.key, None)
+            if not confirmations.is_done or confirmations is self._confirmations:
                 self._ask_for(confirmations, min(end, confirmations.floor))
-        if len(asked) > 1:
-            self._seen_names = ()
-        self._receivers = dict.fromkeys(left or self._seen_names)
-        return outcome
+            if confirmations.floor < end:
+                self._receivers.update(dict.fromkeys(confirmations.stream.names))
+        return Outcome(tuple(name for name in receivers if name not in missing), missing)
 
     def close(self) -> None:
         """What was put is still seen to until it is settled or the peer closes; further puts raise."""
