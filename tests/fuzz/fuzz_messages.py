@@ -7,6 +7,7 @@ import msgspec
 
 from anabranch.overlay.asking import Protocol as Way
 from anabranch.overlay.assured import AssuredRun, Progress, Start, StreamKey, encode_assured
+from anabranch.overlay.attributes import Plain
 from anabranch.overlay.codec import (
     Frame,
     encode_ack,
@@ -308,7 +309,9 @@ def _assured(reader: Reader, world: Sender) -> list[Frame]:
         stream = _stream(reader)
         payloads: list[object] = [b"x" * reader.byte() for _ in range(reader.byte() % 3)]
         run = Run(reader.pick(TOPICS), stream.publisher, reader.integer(), payloads)
-        runs.append(AssuredRun(stream, run, [Start(name, "d", reader.byte()) for name in reader.names()]))
+        starts = [Start(name, "d", reader.byte()) for name in reader.names()]
+        attributes: dict[str, Plain] = {name: reader.value() for name in reader.names()}  # type: ignore[misc]
+        runs.append(AssuredRun(stream, run, starts, attributes, reader.pick(EXPRESSIONS), reader.integer()))
     return [_header(Flag.ASSURED, reader, world, tail), *encode_assured(runs, 64)]
 
 
@@ -319,7 +322,8 @@ def _confirms(reader: Reader, world: Sender) -> list[Frame]:
         stream = StreamKey(*OWN_STREAM) if reader.flag() else _stream(reader)
         consumer, state, arrived = reader.pick(("", "d", "*")), reader.byte() % 7, reader.integer()
         confirmed = min(arrived, reader.byte())
-        found.append(Progress(stream, consumer, state, arrived, confirmed, reader.integer()))
+        refused = [(reader.byte() >> 4, reader.byte() >> 2) for _ in range(reader.byte() % 3)]
+        found.append(Progress(stream, consumer, state, arrived, confirmed, reader.integer(), refused))
     return [_header(Flag.CONFIRMS, reader, world, tail) + encode_body(found)]
 
 
