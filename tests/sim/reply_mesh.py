@@ -2,6 +2,8 @@
 
 import random
 
+from support_faults import Faults
+
 from anabranch.overlay.asking import Protocol, RequestKey
 from anabranch.overlay.config import Config
 from anabranch.overlay.identifiers import PeerId
@@ -29,16 +31,18 @@ class Trial:
         self.origin_fell = False
 
 
-class ReplyMesh:
+class ReplyMesh(Faults):
     """Peers, clients, faults, requests."""
+
+    reset_share = 0.6
 
     def __init__(self, seed: int, *, requests: int = 6) -> None:
         self.seed = seed
-        self.rng = rng = random.Random(f"replies/{seed}")
-        self.sim = sim = Simulator(seed, check_every=3, default=Conditions(delay_s=rng.uniform(0.001, 0.02)))
+        rng = random.Random(f"replies/{seed}")
+        sim = Simulator(seed, check_every=3, default=Conditions(delay_s=rng.uniform(0.001, 0.02)))
         self.peers = [f"p{number}" for number in range(rng.randint(4, 9))]
         self.clients = [f"c{number}" for number in range(rng.choice((0, 1, 2)))]
-        self.names = self.peers + self.clients
+        super().__init__(sim, rng, self.peers + self.clients)
         target = rng.choice((0, 2, 3, 4))
         variant = rng.choice((Variant.ADAPTIVE, Variant.ADAPTIVE, Variant.BP_QOS_MP, Variant.BP))
         for number, name in enumerate(self.peers):
@@ -135,13 +139,6 @@ class ReplyMesh:
         self.rng.choice((self.crash, self.crash, self.pause, self.partition, self.blackhole, self.leave))()
         self.observe()
 
-    def crash(self) -> None:
-        """A peer dies, and may come back."""
-        name = self.rng.choice(self.names)
-        if self.sim.peer(name).is_running:
-            self.sim.crash(name, reset=self.rng.random() < 0.6)
-            self.later(lambda: self.revive(name))
-
     def leave(self) -> None:
         """A peer says farewell, and may come back."""
         name = self.rng.choice(self.names)
@@ -149,39 +146,10 @@ class ReplyMesh:
             self.sim.leave(name)
             self.later(lambda: self.revive(name))
 
-    def pause(self) -> None:
-        """A peer stands still."""
-        name = self.rng.choice(self.names)
-        if self.sim.peer(name).is_running:
-            self.sim.pause(name)
-            self.later(lambda: self.revive(name))
-
-    def partition(self) -> None:
-        """The network falls in two."""
-        self.sim.partition(self.rng.sample(self.names, self.rng.randint(1, len(self.names) - 1)))
-        self.later(self.sim.heal)
-
     def blackhole(self) -> None:
         """A direction carries nothing any more."""
         a, b = self.rng.sample(self.names, 2)
         self.sim.set_conditions(a, b, Conditions(blackhole=True))
-
-    def later(self, call) -> None:  # type: ignore[no-untyped-def]
-        """Within some seconds."""
-
-        def act() -> None:
-            call()
-            self.observe()
-
-        self.sim.at(self.sim.now + self.rng.choice((0.05, 0.5, 1.5, 4.0)) * self.rng.uniform(0.5, 1.5), act)
-
-    def revive(self, name: str) -> None:
-        """Bring a peer back."""
-        state = self.sim.peer(name).state.value
-        if state == "crashed":
-            self.sim.restart(name)
-        elif state == "paused":
-            self.sim.resume(name)
 
     # The oracle
 
@@ -189,6 +157,10 @@ class ReplyMesh:
         """Now and then."""
         self.observe()
         self.sim.at(self.sim.now + LOOK_S, self.look)
+
+    def changed(self) -> None:
+        """A fault began or ended."""
+        self.observe()
 
     def observe(self) -> None:
         """Which links carry everything now."""

@@ -7,6 +7,7 @@ import os
 import random
 
 import pytest
+from support_faults import Faults
 
 from anabranch.overlay.config import Config
 from anabranch.overlay.qos import Role
@@ -28,16 +29,16 @@ TOPICS = ("a/x", "a/y", "b/x", "b/y/z", "c")
 PATTERNS = ("a/*", "b/**", "**", "a/x", "*/x", "c", "b/y/*")
 
 
-class RandomMesh:
+class RandomMesh(Faults):
     """One random mesh, its faults and its traffic, all drawn from the seed."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = rng = random.Random(f"mesh/{seed}")
+        rng = random.Random(f"mesh/{seed}")
         default = Conditions(delay_s=rng.uniform(0.001, 0.03))
-        self.sim = sim = Simulator(seed, check_every=CHECK_EVERY, default=default)
+        sim = Simulator(seed, check_every=CHECK_EVERY, default=default)
         self.peers = [f"p{number}" for number in range(rng.randint(4, 8))]
         self.clients = [f"c{number}" for number in range(rng.choice((0, 0, 1, 2)))]
-        self.names = self.peers + self.clients
+        super().__init__(sim, rng, self.peers + self.clients)
         target = rng.choice((0, 2, 4))
         for number, name in enumerate(self.peers):
             seeds = rng.sample(self.peers[:number], min(number, rng.randint(1, 2)))
@@ -80,26 +81,6 @@ class RandomMesh:
         kinds = (self.crash, self.partition, self.pause, self.blackhole, self.worsen, self.change_mind)
         self.rng.choice(kinds)()
 
-    def crash(self) -> None:
-        """A peer dies, and comes back later or at the end."""
-        name = self.rng.choice(self.names)
-        if self.sim.peer(name).is_running:
-            self.sim.crash(name, reset=self.rng.random() < 0.5)
-            self.later(lambda: self.revive(name))
-
-    def pause(self) -> None:
-        """A peer stands still for a moment or long enough to be given up."""
-        name = self.rng.choice(self.names)
-        if self.sim.peer(name).is_running:
-            self.sim.pause(name)
-            self.later(lambda: self.revive(name))
-
-    def partition(self) -> None:
-        """The network falls in two."""
-        part = self.rng.sample(self.names, self.rng.randint(1, len(self.names) - 1))
-        self.sim.partition(part)
-        self.later(self.sim.heal)
-
     def blackhole(self) -> None:
         """One direction or both carry nothing."""
         a, b = self.rng.sample(self.names, 2)
@@ -121,18 +102,6 @@ class RandomMesh:
         name = self.rng.choice(self.names)
         if self.sim.peer(name).is_running:
             self.sim.subscribe(name, self.rng.choice(PATTERNS))
-
-    def later(self, call) -> None:  # type: ignore[no-untyped-def]
-        """Within some seconds, often within those in which nobody noticed yet."""
-        self.sim.at(self.sim.now + self.rng.choice((0.05, 0.5, 1.5, 4.0)) * self.rng.uniform(0.5, 1.5), call)
-
-    def revive(self, name: str) -> None:
-        """Bring a peer back, whatever it is in."""
-        state = self.sim.peer(name).state.value
-        if state == "crashed":
-            self.sim.restart(name)
-        elif state == "paused":
-            self.sim.resume(name)
 
     def heal(self) -> None:
         """Everything works again."""
