@@ -192,5 +192,6 @@ def _check_request(request: Request) -> None:
         or not 0 <= request.attempt < NUMBER_MAX
         or not 0 < request.open_from <= request.number
         or not all(map(is_expectation, request.expects))
+        or len(request.known) > len(sites)
     ):
         raise PeerError(DropReason.MALFORMED, "request")

@@ -10,6 +10,7 @@ import zmq
 
 from anabranch.overlay.addresses import is_dialable, parse_address
 from anabranch.overlay.asking import Protocol
+from anabranch.overlay.errors import UsageError
 from anabranch.transport.sockets import make_pull, make_push
 
 CONNECTIONS_MAX = 256
@@ -55,7 +56,10 @@ class Aside:
                 return False
             if len(self._pushes) >= CONNECTIONS_MAX:
                 self._pushes.pop(next(iter(self._pushes))).close(linger=1000)
-            push = self._pushes[address] = make_push(self._zmq(), parse_address(address))
+            try:
+                push = self._pushes[address] = make_push(self._zmq(), parse_address(address))
+            except UsageError:
+                return False
         try:
             push.send(frame, zmq.NOBLOCK)
         except zmq.Again:

@@ -71,7 +71,11 @@ def make_push(context: "zmq.Context[zmq.SyncSocket]", address: Address) -> zmq.S
     socket = context.socket(zmq.PUSH)
     _guard(socket, 0)
     socket.setsockopt(zmq.SNDHWM, ASIDE_HWM)
-    connect(socket, address)
+    try:
+        connect(socket, address)
+    except zmq.ZMQError as error:
+        socket.close(linger=0)
+        raise UsageError(f"{str(address)!r}: {error}") from None
     return socket
 
 

@@ -19,14 +19,22 @@ _HEADINGS = {
     "sender_cpu_us_per_message": "sender CPU us",
     "cpu_us_per_message_per_link": "CPU us/link",
     "per_link_cost": "per link",
+    "complete_runs": "complete",
+    "root_messages": "at root",
+    "times_slowest": "x slowest",
 }
-_UNSHOWN = ("sent", "received", "variant", "cdf_ms", "by_tau")
-"""Told in the JSON form; the table has the losses."""
+_UNSHOWN = (
+    *("sent", "received", "variant"),  # the table has the losses
+    *("cdf_ms", "by_tau", "reply_p50_ms", "reply_p99_ms", "repliers", "children", "slowest_round_trip_ms"),
+)
+"""Told in the JSON form only."""
 _TEXTS = ("system", "to", "mode", "role", "change", "scenario", "protocol", "algorithm")
 
 T = TypeVar("T")
 
 progress = Console(stderr=True, highlight=False)
+PIPED_WIDTH = 140
+"""Of tables that go to a file or another program."""
 
 
 def guarded(scenario: Callable[..., T], *arguments: Any) -> T:
@@ -46,6 +54,8 @@ def print_results(bench: str, rows: list[Row], found: list[Row], skipped: list[R
         sys.stdout.write(json.dumps(result, indent=2) + "\n")
         return
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPED_WIDTH)
     console.print(_table(bench, rows))
     if found:
         console.print(_table("ratios", found))

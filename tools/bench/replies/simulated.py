@@ -62,7 +62,7 @@ def simulated_rows(
                 taken[protocol].append(_run(sim, plan.names[0], topic_of(scenario), protocol, tau_s))
         for protocol, each in taken.items():
             row = row_of(scenario, protocol, load, expected, each)
-            row["system"] = "anabranch, simulated"
+            row["system"] = "simulated"
             row["repliers"] = expected
             row["children"] = plan.children(0)
             row["slowest_round_trip_ms"] = milliseconds(slowest_s)
