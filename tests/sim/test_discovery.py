@@ -58,6 +58,20 @@ def test_everybody_within_the_ttl_is_asked_once_and_nobody_beyond() -> None:
         assert all(len(sim.peer(name).questions.came) <= 1 for name in LINE)
 
 
+def test_in_a_ring_each_peer_is_asked_once() -> None:
+    sim = Simulator(seed=7, default=Conditions(delay_s=0.01))
+    for name, seeds in (("a", ()), ("b", ("a",)), ("c", ("b",)), ("d", ("c", "a"))):
+        sim.add_peer(name, seeds=seeds, config=Config(neighbours_target=0))
+    assert sim.run_until_true(sim.is_settled, limit_s=20)
+    for name in "abcd":
+        sim.peer(name).questions.answering = lambda asker, letter: b"!"
+    question = ask_all(sim)
+    over(sim, question)
+    sim.run_for(1.0)
+    assert sorted(question.answers) == ["b", "c", "d"]
+    assert [len(sim.peer(name).questions.came) for name in "abcd"] == [0, 1, 1, 1]
+
+
 def test_who_keeps_silent_is_named_in_the_end() -> None:
     sim = line(3)
     sim.peer("d").questions.answering = lambda asker, letter: None

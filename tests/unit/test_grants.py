@@ -57,6 +57,39 @@ def test_a_chain_is_worth_what_all_its_links_have_in_common_or_nothing(
         assert right.allows(verb, moment) == (in_time or (early and moment >= right.not_before - 300.0))
 
 
+@pytest.mark.parametrize(
+    ("verbs", "span", "depth"),
+    [
+        (BOTH, (0.0, 1000.0), 0),
+        (PUBLISH, (0.0, 1000.0), 0),
+        (SUBSCRIBE, (0.0, 1001.0), 0),
+        (SUBSCRIBE, (-1.0, 1000.0), 0),
+        (SUBSCRIBE, (0.0, 1000.0), 1),
+        (SUBSCRIBE, (0.0, 1000.0), 3),
+    ],
+)
+def test_a_link_that_is_wider_than_the_one_before_is_refused(
+    realm: TopicRealm, verbs: int, span: tuple[float, float], depth: int
+) -> None:
+    topic = realm.topic()
+    first = realm.grant(topic, "owner", "a", SUBSCRIBE, depth=1)
+    sound = realm.grant(topic, "a", "b", SUBSCRIBE, parent=first)
+    assert grants.check(sound, topic, realm.witnesses, realm.now).verbs == SUBSCRIBE
+    wider = realm.grant(topic, "a", "b", verbs, span=span, depth=depth, parent=first)
+    with pytest.raises(TrustError, match="wider"):
+        grants.check(wider, topic, realm.witnesses, realm.now)
+
+
+def test_a_link_belongs_to_the_very_grant_that_it_hands_on(realm: TopicRealm) -> None:
+    topic = realm.topic()
+    short = realm.grant(topic, "owner", "a", span=(0.0, 500.0), depth=1)
+    long = realm.grant(topic, "owner", "a", span=(0.0, 1000.0), depth=1)
+    link = realm.grant(topic, "a", "b", span=(0.0, 400.0), parent=short)[-1]
+    assert grants.check((*short, link), topic, realm.witnesses, realm.now).holder == "b"
+    with pytest.raises(TrustError, match="has to grant"):
+        grants.check((*long, link), topic, realm.witnesses, realm.now)
+
+
 def test_no_part_of_one_chain_fits_into_another(realm: TopicRealm) -> None:
     topic, other_topic = realm.topic(), realm.topic("owner", "air/radar/rome")
     one = realm.grant(topic, "owner", "a", depth=2)

@@ -157,6 +157,9 @@ def test_our_own_application_is_bound_as_well(scene: Scene) -> None:
     scene.rights.hold(scene.topic, chain)
     driver.node.show_rights(driver.now)
     assert delivered(1)
+    driver.bundle(scene.links["s"], tail("s"), [run(b"x", topic=name)])
+    assert not driver.take(Deliver)
+    assert scene.denied() == 1
     outlet = driver.node.open_publisher(name, driver.now)
     scene.show("s", SUBSCRIBE)
     driver.take(object)

@@ -138,6 +138,14 @@ def test_a_condition_reads_topics_and_nothing_else(shelf: Shelf, text: str) -> N
     assert shelf.find("code = 7", "sql", "friend") == {"air/hidden"}
 
 
+@pytest.mark.parametrize(
+    "call", ["randomblob(9)", "printf('%d', 1)", "load_extension('x')", "quote(creator)"]
+)
+def test_functions_are_those_that_are_known_to_be_harmless(shelf: Shelf, call: str) -> None:
+    with pytest.raises(QueryError, match=f"{call.partition('(')[0]!r} may not be used"):
+        shelf.find(f"{call} = 1", "sql")
+
+
 def test_conditions_that_ask_about_hidden_topics_learn_nothing(shelf: Shelf) -> None:
     for text in ("EXISTS (SELECT 1 FROM topics WHERE p_code = 7)", "(SELECT max(p_code) FROM topics) = 7"):
         with pytest.raises(QueryError, match=r"without SELECT|may not be used"):
