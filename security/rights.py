@@ -23,6 +23,11 @@ REVOKED_MAX = 256
 REVOCATIONS_MAX = 16_384
 """The same, in all."""
 LOOK_INTERVAL_S = 60.0
+CERTIFICATE_BYTES = 500
+OWN_MAX_BYTES = 128 * 1024
+"""What the rights that one peer uses may take in its record."""
+SHOWN_MAX_BYTES = 240 * 1024
+"""With what was revoked: the latest revocations go first, the rest is left to other peers."""
 _BROKEN = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
 
 
@@ -117,8 +122,9 @@ class RightsTable:
             right = self._check_chain(list(chain), self._me)
         elif advertisement.creator != self._me:
             raise TrustError("role", f"{self._me!r} did not create {advertisement.synopsis!r}")
-        if topic not in self.own and len(self.own) >= SHOWN_MAX:
-            raise TrustError("malformed", f"{SHOWN_MAX} restricted topics are in use: release some")
+        size = sum(map(self._size, self.own.items())) + self._size((topic, chain))
+        if topic not in self.own and (len(self.own) >= SHOWN_MAX or size > OWN_MAX_BYTES):
+            raise TrustError("malformed", f"{len(self.own)} restricted topics are in use: use several peers")
         self.own[topic] = chain
         if right is not None:
             self._rights.setdefault(self._me, {})[topic] = right
@@ -215,10 +221,18 @@ class RightsTable:
 
     def shown(self) -> bytes:
         """See `Rights`."""
-        revocations = [each for held in self._revoked.values() for _, each in held.values()]
-        topics = {*self.own, *self._revoked}
-        if not topics:
+        revoked = [(at, topic, each) for topic, held in self._revoked.items() for at, each in held.values()]
+        if not self.own and not revoked:
             return b""
+        topics = set(self.own)
+        size = sum(map(self._size, self.own.items()))
+        revocations = []
+        for _, topic, each in sorted(revoked, key=lambda one: one[0], reverse=True):
+            size += len(each.raw) + len(each.signature) + (0 if topic in topics else self._size((topic, ())))
+            if size > SHOWN_MAX_BYTES:
+                break
+            topics.add(topic)
+            revocations.append(each)
         told = [self.known[topic] for topic in sorted(topics)]
         chains = [list(chain) for _, chain in sorted(self.own.items()) if chain]
         signatures = [each for ad in told for each in (ad.tdn_signature, ad.creator_signature)]
@@ -227,6 +241,12 @@ class RightsTable:
         certificates = self.witnesses.certificates(signatures)
         parts = [each.packed(whole=False) for each in told]
         return msgspec.msgpack.encode(Shown(certificates, parts, chains, revocations))
+
+    def _size(self, used: tuple[str, Chain]) -> int:
+        """About what a right takes in a record, its certificates included."""
+        topic, chain = used
+        links = sum(len(each.raw) + len(each.signature) + CERTIFICATE_BYTES for each in chain)
+        return len(self.known[topic].raw) + 300 + CERTIFICATE_BYTES + links
 
     def _forget_topic(self, topic: str) -> None:
         del self.known[topic]

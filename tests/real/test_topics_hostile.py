@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from support_peers import until
 from support_topics_mesh import World, world
 
 from anabranch import AnabranchError, Config, Peer, UsageError
@@ -244,5 +245,45 @@ def test_who_asks_too_often_hears_nothing_more_and_others_do(tmp_path: Path) -> 
             assert answers < 40
             assert tdn.counters["dropped.asks_too_often"] > 20
             assert len((await modest.discover("air")).topics) == 1
+
+    loops.run(scene())
+
+
+def test_topics_of_a_revoked_creator_are_found_no_more(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with world(tmp_path) as w:
+            tdn = await w.add("tdn", tdn=w.store())
+            owner, seeker = await w.add("owner"), await w.add("seeker")
+            topic = await owner.create_topic("air/gone", restricted=True)
+            await until(lambda: topic.id in office(seeker).desk.rights.known, "known")
+            await seeker.create_topic("air/stays")
+            assert len((await seeker.discover("air")).topics) == 2
+            w.identities.revoke("owner", tell="seeker")
+            verifiers = [office(each).desk.identity.verifier for each in (tdn, seeker)]
+            await until(lambda: all(each.revocations() for each in verifiers), "revoked")
+            (left,) = (await seeker.discover("air")).topics
+            assert left.creator == "seeker"
+            assert topic.id not in office(seeker).desk.rights.known
+
+    loops.run(scene())
+
+
+def test_nobody_fills_the_table_of_another_with_grants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("anabranch.transport.topics.desk.PER_CREATOR_MAX", 2)
+
+    async def scene() -> None:
+        async with world(tmp_path) as w:
+            await w.add("tdn", tdn=w.store())
+            pushy, victim, other = [await w.add(name) for name in ("pushy", "victim", "other")]
+            topics = [await pushy.create_topic(f"air/{number}", restricted=True) for number in range(3)]
+            handed = [(await each.grant("victim", subscribe=True)).handed for each in topics[:2]]
+            monkeypatch.setattr("anabranch.transport.topics.topic.HANDING_S", 0.3)
+            handed.append((await topics[2].grant("victim", subscribe=True)).handed)
+            assert handed == [True, True, False]
+            assert victim.counters["topics_refused"] >= 1
+            mine = await other.create_topic("air/other", restricted=True)
+            assert (await mine.grant("victim", subscribe=True)).handed
 
     loops.run(scene())

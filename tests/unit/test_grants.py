@@ -233,3 +233,28 @@ def test_tables_are_bounded(realm: TopicRealm, monkeypatch: pytest.MonkeyPatch) 
         table.revoke(grants.revoke(topics[0].id, "owner", name, sign))
     with pytest.raises(TrustError, match="advertise a new topic"):
         table.revoke(grants.revoke(topics[0].id, "owner", "z", sign))
+
+
+def test_what_a_peer_shows_is_bounded_its_own_rights_first(
+    realm: TopicRealm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = realm.table("owner")
+    topic = realm.topic()
+    table.hold(topic, ())
+    sign = realm.signer("owner").sign_as
+    for number in range(5):
+        realm.now += 1.0
+        table.revoke(grants.revoke(topic.id, "owner", f"h{number}", sign))
+    whole = msgspec.msgpack.decode(table.shown(), type=Shown)
+    assert len(whole.revocations) == 5
+    monkeypatch.setattr("anabranch.security.rights.SHOWN_MAX_BYTES", 1700)
+    some = msgspec.msgpack.decode(table.shown(), type=Shown)
+    assert 0 < len(some.revocations) < 5
+    assert len(some.topics) == 1
+    latest = {grants.read_revocation(each).holder for each in some.revocations}
+    assert latest == {f"h{4 - number}" for number in range(len(latest))}
+    monkeypatch.setattr("anabranch.security.rights.OWN_MAX_BYTES", 2500)
+    table.hold(realm.topic("owner", "second"), ())
+    with pytest.raises(TrustError, match="use several peers"):
+        table.hold(realm.topic("owner", "third"), ())
+    assert len(table.own) == 2

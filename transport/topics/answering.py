@@ -73,6 +73,9 @@ class Answering:
         except TrustError as error:
             desk.refuse(asker, error)
             return
+        except (StoreError, sqlite3.Error, OSError) as error:
+            self._failed(error)
+            return
         if isinstance(answer, bytes):
             self._answer(action, call, answer)
         elif answer is not None:
@@ -103,8 +106,7 @@ class Answering:
                 self._desk.refuse(action.asker, error)
                 return
             except (StoreError, sqlite3.Error) as error:
-                self._desk.counters.add("queries_refused")
-                log.error("topics cannot be read", error=str(error))
+                self._failed(error)
                 return
             if content is not None and not self._desk.shell.gate.shut:
                 self._answer(action, call, content)
@@ -116,6 +118,11 @@ class Answering:
         task = asyncio.get_running_loop().create_task(wait())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _failed(self, error: Exception) -> None:
+        """Our own store is in trouble: silence, and a line in the log."""
+        self._desk.counters.add("queries_refused")
+        log.error("topics cannot be kept or read", error=str(error))
 
     # As a discovery node
 
@@ -215,7 +222,9 @@ class Answering:
         signatures: list[bytes] = []
         size, is_partial = 0, found.partial
         for topic in desk.store.rows(found.rows):
-            if is_own and topic.creator != desk.me:
+            signatures_of = (topic.tdn_signature, topic.creator_signature)
+            desk.certificates_for(signatures_of)
+            if (is_own and topic.creator != desk.me) or desk.is_revoked(topic):
                 continue
             packed = topic.packed()
             size += sum(map(len, packed))
@@ -223,7 +232,7 @@ class Answering:
                 is_partial = True
                 break
             topics.append(packed)
-            signatures += (topic.tdn_signature, topic.creator_signature)
+            signatures += signatures_of
         certificates = desk.certificates_for(signatures)
         return msgspec.msgpack.encode(Bundle(certificates, topics, is_partial, found.error))
 

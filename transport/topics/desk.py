@@ -4,6 +4,7 @@ Shared by who asks (`asking.py`), who answers (`answering.py`) and the public cl
 """
 
 import asyncio
+import sqlite3
 import tempfile
 import time
 from collections import OrderedDict
@@ -30,6 +31,8 @@ from anabranch.transport.topics.worker import Workers
 
 EXPIRE_INTERVAL_S = 30.0
 CHECKED_MAX = 16_384
+PER_CREATOR_MAX = 64
+"""Rights to topics of one creator that a peer uses: nobody fills its table alone."""
 KEYS_MAX = 4096
 """Keys of topics that are kept, older ones included: what was closed with them can still be read."""
 
@@ -53,6 +56,8 @@ class Desk:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._keys: OrderedDict[tuple[str, int], TopicKey] = OrderedDict()
         self._checked: OrderedDict[bytes, bool] = OrderedDict()
+        self._checked_with: object = None
+        """The revocations that were known then."""
         self._timer: asyncio.TimerHandle | None = None
         place = Path(tdn.store) if tdn is not None else store_dir
         if tdn is not None and "tdn" not in identity.roles():
@@ -114,14 +119,23 @@ class Desk:
 
     def check(self, topic: Advertisement, *, is_vouched: bool = False) -> None:
         """TrustError unless an advertisement holds; remembered by its hash."""
+        revoked = self.identity.verifier.trust.revoked
+        if revoked is not self._checked_with:
+            self._checked.clear()
+            self._checked_with = revoked
         known = self._checked.get(topic.hash)
-        certificate_is_good = topic.is_current(self.now())
-        if known is not None and (known or is_vouched) and certificate_is_good:
+        if known is not None and (known or is_vouched) and topic.is_current(self.now()):
             return
         advertisements.check(topic, self.witnesses, self.now(), is_vouched=is_vouched)
         self._checked[topic.hash] = not is_vouched
         if len(self._checked) > CHECKED_MAX:
             self._checked.popitem(last=False)
+
+    def is_revoked(self, topic: Advertisement) -> bool:
+        """Whether a certificate that made it was revoked since; they are at hand."""
+        trust = self.identity.verifier.trust
+        signatures = (topic.tdn_signature, topic.creator_signature)
+        return any(trust.is_revoked(self.witnesses.holder(each)) for each in signatures)
 
     def certificates_for(self, signatures: Iterable[bytes]) -> list[bytes]:
         """What others need to check these; those that are not in memory are read from the store."""
@@ -153,6 +167,9 @@ class Desk:
         for certificate in handing.certificates:
             self.witnesses.meet(certificate)
         topic = Advertisement.unpacked(handing.topic)
+        used = [self.rights.known[each].creator for each in self.rights.own if each != topic.id]
+        if topic.creator != self.me and used.count(topic.creator) >= PER_CREATOR_MAX:
+            raise TrustError("malformed", f"{PER_CREATOR_MAX} grants of {topic.creator!r} are in use already")
         self.rights.hold(topic, tuple(handing.chain))
         if self._place is not None:
             with suppress(StoreError):
@@ -207,8 +224,11 @@ class Desk:
         self.node.show_rights(time.monotonic())
 
     def _expire(self) -> None:
-        gone = self.store.expire(self.now())
-        if gone:
-            self.counters.add("topics_expired", gone)
+        try:
+            gone = self.store.expire(self.now())
+            if gone:
+                self.counters.add("topics_expired", gone)
+        except sqlite3.Error as error:
+            log.error("topics cannot be expired", error=str(error))
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(EXPIRE_INTERVAL_S, self._expire)
