@@ -202,8 +202,9 @@ class Converging:
         for entry in report.entries:
             self._reporting.entry(to, key, entry)
         settled = 0
-        for site, subscribers in report.ended:
-            self._reporting.ended(to, key, site, subscribers)
+        for ended in report.ended:
+            site = ended[0]
+            self._reporting.ended(to, key, ended)
             settled |= 1 << site if 0 <= site < len(state.index) else 0
         for merged in report.merged:
             settled |= mask_of(merged.mask)

@@ -33,6 +33,7 @@ from anabranch.overlay.replywire import (
 from anabranch.overlay.reporting import ENTRY_BYTES, Reporting
 from anabranch.overlay.routes import Route, Routes
 from anabranch.overlay.timers import Timers
+from anabranch.overlay.vouching import Entry
 
 ASK_AGAIN_AFTER_S = 0.05
 """What breaks together is asked for together."""
@@ -143,12 +144,12 @@ class Harvests:
             harvest.poll_answered(report, sender)
             return []
         harvest.heard_at = now
-        if not self._has_room(harvest, report, now):
+        self._reporting.vouching.sift(report, harvest.request)
+        if not self._has_room(harvest, report):
             return self._conclude(harvest, now)
         fresh = [gathered for entry in report.entries if (gathered := self._gather(harvest, entry))]
-        for site, subscribers in report.ended:
-            if 0 <= site < len(harvest.sites):
-                harvest.end(site, subscribers)
+        for site, subscribers, _ in report.ended:
+            harvest.end(site, subscribers)
         for merged in report.merged:
             before = harvest.coverage.mask
             mask = mask_of(merged.mask) & harvest.all
@@ -176,9 +177,9 @@ class Harvests:
             self._rearm(harvest)  # what only arrived makes nothing due earlier
         return actions
 
-    def _has_room(self, harvest: Harvest, report: Report, now: float) -> bool:
+    def _has_room(self, harvest: Harvest, report: Report) -> bool:
         """Whether what it brings can be kept; else the sites concerned are missing, and say why."""
-        size = sum(len(raw) + ENTRY_BYTES for *_, raw in report.entries)
+        size = sum(len(raw) + ENTRY_BYTES for *_, raw, _ in report.entries)
         size += sum(len(merged.state) + len(merged.mask) + ENTRY_BYTES for merged in report.merged)
         if self.bytes + size <= self._config.harvest_max_bytes:
             harvest.held_bytes += size
@@ -192,11 +193,10 @@ class Harvests:
         self._counters.add("replies_refused", len(report.entries) + len(report.merged))
         for site in bits(refused & harvest.open_mask):
             harvest.missing[site] = harvest.where(site, "no room for its replies")
-        harvest.heard_at = now
         return False
 
-    def _gather(self, harvest: Harvest, entry: tuple[int, int, bool, msgspec.Raw]) -> Reply | None:
-        site, subscriber, answered, raw = entry
+    def _gather(self, harvest: Harvest, entry: Entry) -> Reply | None:
+        site, subscriber, answered, raw, _ = entry
         if not 0 <= site < len(harvest.sites) or not harvest.is_new(site, subscriber):
             self._counters.add("replies_repeated")
             return None

@@ -72,10 +72,10 @@ class Report(msgspec.Struct, array_like=True, tag="r"):
     origin: str
     epoch: int
     number: int
-    entries: list[tuple[int, int, bool, msgspec.Raw]] = []
-    """(site, subscriber, answered, value): single replies; not answered means declined."""
-    ended: list[tuple[int, int]] = []
-    """(site, subscribers): all that this site has to say was said."""
+    entries: list[tuple[int, int, bool, msgspec.Raw, bytes]] = []
+    """(site, subscriber, answered, value, proof): single replies; not answered means declined."""
+    ended: list[tuple[int, int, bytes]] = []
+    """(site, subscribers, proof): all that this site has to say was said."""
     merged: list[Merged] = []
     lost: list[tuple[bytes, str, str]] = []
     """(sites, where, why): whose replies may have been lost, or cannot come this way."""

@@ -17,6 +17,7 @@ from anabranch.overlay.replywire import Item, Merged, Report, Request, encode_it
 from anabranch.overlay.routes import Route, Routes
 from anabranch.overlay.sealing import Sealing
 from anabranch.overlay.trees import receivers_in
+from anabranch.overlay.vouching import Entry, Vouching
 
 URGENCY_US = 1_000_000
 """Requests and replies overtake bulk in link queues, as bundles with this deadline do."""
@@ -45,6 +46,7 @@ class Reporting:
         sealing: Sealing | None,
     ) -> None:
         self._sealing = sealing
+        self.vouching = Vouching(sealing, counters)
         self._identity = identity
         self._config = config
         self._links = links
@@ -75,13 +77,13 @@ class Reporting:
 
     # Gathering; `to` is the next peer, or empty for the straight way to the publisher
 
-    def entry(self, to: str, key: RequestKey, entry: tuple[int, int, bool, msgspec.Raw]) -> None:
+    def entry(self, to: str, key: RequestKey, entry: Entry) -> None:
         """A single reply."""
-        self._report(to, key, len(entry[3]) + ENTRY_BYTES).entries.append(entry)
+        self._report(to, key, len(entry[3]) + len(entry[4]) + ENTRY_BYTES).entries.append(entry)
 
-    def ended(self, to: str, key: RequestKey, site: int, subscribers: int) -> None:
+    def ended(self, to: str, key: RequestKey, ended: tuple[int, int, bytes]) -> None:
         """A site has said all."""
-        self._report(to, key, ENTRY_BYTES).ended.append((site, subscribers))
+        self._report(to, key, len(ended[2]) + ENTRY_BYTES).ended.append(ended)
 
     def merged(self, to: str, key: RequestKey, merged: Merged) -> None:
         """Merged replies."""

@@ -74,6 +74,14 @@ class Sealing:
             self._highest[origin] = (epoch, number)
         return number, inner
 
+    def vouch(self, receiver: str, part: bytes) -> bytes:
+        """Proof for a receiver that we said this, whoever brings it; empty when its key is not known."""
+        return self._signer.vouch(receiver, part)
+
+    def is_vouched(self, origin: str, part: bytes, proof: bytes) -> bool:
+        """Whether `origin` said this to us."""
+        return self._verifier.verify_vouched(origin, part, proof)
+
     def forgot(self, origins: Iterable[str]) -> None:
         """Streams of theirs were forgotten: what they sent until now must not begin them anew."""
         for origin in origins:

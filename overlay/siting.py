@@ -6,7 +6,7 @@ Told by the application and by requests that arrive; puts what is to be said int
 import msgspec
 
 from anabranch.overlay.actions import Action, DeliveredRequest, DeliverRequest, SendAside
-from anabranch.overlay.asking import refusal
+from anabranch.overlay.asking import Protocol, refusal
 from anabranch.overlay.codec import decode_value
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
@@ -185,14 +185,19 @@ class Siting:
     def _say(self, state: Tended, subscribers: list[int], is_last: bool) -> None:
         key = state.key
         site = state.index[self._identity.peer]
-        nothing = encode_value(None)
+        nothing, vouching = encode_value(None), self._reporting.vouching
         entries = []
         for subscriber in subscribers:
             value = state.own[subscriber]
             assert value is not None
-            entries.append((site, subscriber, value is not DECLINED, nothing if value is DECLINED else value))
+            answered = value is not DECLINED
+            entries.append(vouching.entry(key, site, subscriber, answered, value if answered else nothing))
+        ended = [vouching.ended(key, site, len(state.own))] if is_last else []
         if not state.request.protocol.is_repaired and key.origin != self._identity.peer:
-            report = Report(*key, entries, [(site, len(state.own))] if is_last else [])
+            if vouching.is_secured and state.request.protocol is not Protocol.PUBLISH:
+                self._counters.add("replies_unsent", len(entries))
+                return  # they would leave the secured mesh
+            report = Report(*key, entries, ended)
             report.records = self._news(state)
             frame = encode_items([report])
             self._aside.append(SendAside(state.request.protocol, state.request.reply_to, frame))
@@ -200,8 +205,8 @@ class Siting:
         to = "" if state.is_straight else state.parent
         for entry in entries:
             self._reporting.entry(to, key, entry)
-        if is_last:
-            self._reporting.ended(to, key, site, len(state.own))
+        for each in ended:
+            self._reporting.ended(to, key, each)
         self._accompany(state, to)
 
     def _say_merged(self, state: Tended) -> None:

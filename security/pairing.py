@@ -50,7 +50,8 @@ class Pairing:
         self.public = self._secret.public_key().public_bytes_raw()
         self.id = id_of(self.public)
         self._peers_max = peers_max
-        self._public: dict[str, list[bytes]] = {}
+        self._public: dict[str, list[bytes]] = {me: [self.public]}
+        """By peer; also our own, for what we say to ourselves past others."""
         self._to: dict[str, Pair] = {}
         self._from: dict[tuple[str, bytes], Pair] = {}
         self._number = 0
@@ -65,7 +66,7 @@ class Pairing:
         known = self._public.get(peer)
         if known is None:
             if len(self._public) >= self._peers_max:
-                self.forget(next(iter(self._public)))
+                self.forget(next(each for each in self._public if each != self._me))
             known = self._public[peer] = []
         if len(public) != KEY_BYTES:
             return False

@@ -364,9 +364,9 @@ def _item(reader: Reader, world: Sender) -> Item:
     answers = Answers(origin, epoch, number, done=mask, checked=reader.flag(), poll=reader.byte() & 1)
     shape = reader.byte()
     if shape & 1:
-        answers.entries = [(reader.integer(), reader.byte() & 1, reader.flag(), _raw(reader))]
+        answers.entries = [(reader.integer(), reader.byte() & 1, reader.flag(), _raw(reader), b"")]
     if shape & 2:
-        answers.ended = [(reader.byte() & 7, reader.byte() & 3)]
+        answers.ended = [(reader.byte() & 7, reader.byte() & 3, b"")]
     if shape & 4:
         answers.merged = [Merged(bytes((reader.byte(),)), reader.integer(), reader.byte() & 3, _raw(reader))]
     if shape & 8:

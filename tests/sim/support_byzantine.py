@@ -22,11 +22,14 @@ CHEATS = (
 class Byzantine:
     """Lets one peer of a simulation cheat with a share of the bundles that it sends."""
 
-    def __init__(self, sim: Simulator, name: str, seed: int, share: float = 0.3) -> None:
+    def __init__(
+        self, sim: Simulator, name: str, seed: int, share: float = 0.3, cheats: tuple[str, ...] = CHEATS
+    ) -> None:
         self.name = name
         self.peer = sim.peers[name]
         self.rng = random.Random(f"byzantine/{seed}")
         self.share = share
+        self.cheats = cheats
         self.is_on = True
         self.seen: list[OutBundle] = []
         self.done: dict[str, int] = {}
@@ -35,7 +38,7 @@ class Byzantine:
     def _tamper(self, wire: Wire, bundle: OutBundle) -> list[OutBundle]:
         sent = [bundle]
         if self.is_on and self.rng.random() < self.share:
-            cheat = self.rng.choice(CHEATS)
+            cheat = self.rng.choice(self.cheats)
             try:
                 sent = getattr(self, "_" + cheat.replace(" ", "_"))(wire, bundle)
             except (PeerError, IndexError, ValueError, msgspec.MsgspecError):

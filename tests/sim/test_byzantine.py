@@ -5,6 +5,7 @@ import os
 import pytest
 from support_byzantine import CHEATS, Byzantine
 
+from anabranch.overlay.asking import Protocol
 from anabranch.overlay.config import Config
 from anabranch.security import credentials
 from anabranch.security.credentials import TAGS_MAX, CertificateVerifier
@@ -117,3 +118,28 @@ def test_once_forgotten_streams_do_not_begin_anew_with_what_a_relay_kept() -> No
     sim.publish("a", "t/first", b"twice")
     sim.run_for(1)
     assert inbox.messages[-1].payload == b"twice", "what it publishes from now on may begin it"
+
+
+@pytest.mark.parametrize("protocol", [Protocol.CONVERGE, Protocol.STATELESS, Protocol.PUBLISH])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_reply_is_its_sites_or_none(seed: int, protocol: Protocol) -> None:
+    """m gathers replies on their way, and puts others in their place, in bundles that it seals itself.
+
+    Without `Vouching.sift` the publisher takes them.
+    """
+    sim = mesh(seed)
+    for name in "xybn":
+        sim.subscribe(name, "q")
+    sim.run_for(1)
+    byzantine = Byzantine(sim, "m", seed, share=0.6, cheats=("replies", "flip", "drop"))
+    harvests = []
+    for _ in range(30):
+        harvests.append(sim.request("a", "q", protocol=protocol, within_s=4.0, tau_s=2.0))
+        sim.run_for(0.3)
+    sim.run_for(6)
+    if protocol is not Protocol.PUBLISH:
+        assert byzantine.done["replies"] > 2
+        assert sim.peers["a"].node.counters["dropped.forged"] > 2
+    answers = [reply.value for harvest in harvests for reply in harvest.replies]
+    assert len(answers) > 20
+    assert "forged" not in answers
