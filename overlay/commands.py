@@ -85,11 +85,7 @@ class Commands(ReplyCommands, GuaranteeCommands, TopicCommands):
     def open_publisher(self, topic: str, now: float, demand: Demand = BEST_EFFORT) -> Outlet:
         """A publisher of one topic."""
         check_topic(topic)
-        if not self.may_publish(topic):
-            raise UsageError(
-                f"topic {topic!r}: restricted, and {self.peer} has no right to publish to it; ask its "
-                "creator for a grant and give it to `use_grant`"
-            )
+        self._parts.restricting.check_publish(self.peer, topic)
         if self._publishers_open >= self.config.publishers_max:
             raise UsageError(
                 f"{self._publishers_open} publishers are open: close some or raise publishers_max"

@@ -37,6 +37,7 @@ class ReplyCommands:
         `to`: an expression over attributes of sites; by default all that want the topic are asked.
         """
         check_topic(topic)
+        self._parts.restricting.check_publish(self._parts.identity.peer, topic)
         if not 0 < within_s <= WITHIN_MAX_S:
             raise UsageError(f"within = {within_s}: seconds, above 0 and at most {WITHIN_MAX_S:g}")
         if protocol is None:

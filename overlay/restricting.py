@@ -11,7 +11,7 @@ from anabranch.overlay.advertisements import restricted_id
 from anabranch.overlay.bundles import parted
 from anabranch.overlay.codec import Frame
 from anabranch.overlay.counters import Counters
-from anabranch.overlay.errors import DropReason, PeerError
+from anabranch.overlay.errors import DropReason, PeerError, UsageError
 from anabranch.overlay.headers import Flag
 from anabranch.overlay.replywire import Request, decode_items
 from anabranch.security.entitlement import PUBLISH, SUBSCRIBE, Rights
@@ -34,6 +34,14 @@ class Restricting:
         """Whether what this peer puts there may spread."""
         known = restricted_id(topic)
         return known is None or self.rights.may(peer, PUBLISH, known)
+
+    def check_publish(self, peer: str, topic: str) -> None:
+        """UsageError unless it may."""
+        if not self.may_publish(peer, topic):
+            raise UsageError(
+                f"topic {topic!r}: restricted, and {peer} has no right to publish to it; ask its creator for "
+                "a grant and give it to `use_grant`"
+            )
 
     def may_subscribe(self, peer: str, topic: str) -> bool:
         """Whether this peer's interest in it counts."""

@@ -64,10 +64,6 @@ class TopicCommands:
         self._actions += self._parts.telling.entitling.tell(now)
         self._actions += self._duties.conclude(now)
 
-    def may_publish(self, topic: str) -> bool:
-        """Whether our publications to this topic may spread."""
-        return self._parts.restricting.may_publish(self._parts.identity.peer, topic)
-
     def may_subscribe(self, topic: str) -> bool:
         """Whether our interest in this topic counts."""
         return self._parts.restricting.may_subscribe(self._parts.identity.peer, topic)

@@ -66,6 +66,8 @@ def test_restricted_topics_are_for_holders_of_grants_alone(tmp_path: Path) -> No
             topic = await owner.create_topic("air/secret", restricted=True)
             with pytest.raises(UsageError, match="no right to publish"):
                 await thief.publisher(topic.name)
+            with pytest.raises(UsageError, match="no right to publish"):
+                await thief.request(topic.name)
             with pytest.raises(UsageError, match="may not grant"):
                 await (await a.discover("secret")).topics[0].grant("b", subscribe=True)
             given = await topic.grant("a", subscribe=True, delegate=1)
@@ -90,6 +92,11 @@ def test_restricted_topics_are_for_holders_of_grants_alone(tmp_path: Path) -> No
                 await publisher.put("one")
                 for each in (for_a, for_b):
                     assert (await each.receive(timeout=5)).payload == "one"
+                harvest = await owner.request(topic.name, "who?", expects=str, within=5.0)
+                for each in (for_a, for_b):
+                    await (await each.receive(timeout=5)).reply("here")
+                assert (await harvest).asked == ("a", "b")
+                assert (await harvest).complete
                 assert owner.subscribers(topic.name) == ("a", "b")
                 assert await topic.revoke("a") == ["tdn"]
                 assert owner.subscribers(topic.name) == ()
