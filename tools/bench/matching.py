@@ -18,7 +18,7 @@ from anabranch.transport.peer import Peer
 
 ENTRIES_MAX = 1_000_000
 MATCHES = 10
-"""Filters that a message matches on average, however many there are: they get narrower as they get more."""
+"""Filters that a message of all names matches, however many there are: they get narrower as they get more."""
 ASKED = 3
 """Attributes that one filter asks for."""
 CARRIED_MAX = 32
@@ -66,8 +66,8 @@ def filters(count: int, seed: int = 1, names: int = ASKED) -> ResultRow:
     rng = random.Random(seed)  # noqa: S311 - must be repeatable
     known = [f"a{number}" for number in range(names)]
     width = min(1.0, MATCHES / count) ** (1 / ASKED)
-    asked = [rng.sample(known, ASKED) for _ in range(count)]
-    expressions = [_filter(rng, names, width) for names in asked]
+    asked = [{name: rng.random() * (1 - width) for name in rng.sample(known, ASKED)} for _ in range(count)]
+    expressions = [_filter(lows, width) for lows in asked]
     index: FilterIndex[int] = FilterIndex()
     begun = time.perf_counter()
     for owner, expression in enumerate(expressions):
@@ -75,8 +75,12 @@ def filters(count: int, seed: int = 1, names: int = ASKED) -> ResultRow:
     built_us = (time.perf_counter() - begun) / count * 1e6
     rows: list[Row] = []
     for _ in range(ROWS):
-        carried = dict.fromkeys([*rng.choice(asked), *rng.sample(known, min(names, CARRIED_MAX - ASKED))])
-        rows.append({name: rng.random() for name in carried})
+        others = rng.sample(known, min(names, CARRIED_MAX - ASKED))
+        matched = rng.choice(asked).items()
+        rows.append(
+            {name: rng.random() for name in others}
+            | {name: low + rng.random() * width for name, low in matched}
+        )
     matches = 0
     taken = []
     for row in rows:
@@ -179,11 +183,8 @@ def _control_bytes(peers: list[Peer]) -> int:
     return sum(peer.counters.get("sent.control_bytes", 0) for peer in peers)
 
 
-def _filter(rng: random.Random, names: list[str], width: float) -> Expression:
-    parts = []
-    for name in names:
-        low = rng.random() * (1 - width)
-        parts.append(f"{name} between {low!r} and {low + width!r}")
+def _filter(lows: dict[str, float], width: float) -> Expression:
+    parts = [f"{name} between {low!r} and {low + width!r}" for name, low in lows.items()]
     return parse(" and ".join(parts))
 
 
