@@ -129,7 +129,6 @@ async def _large(peer: Peer, repetitions: int, stored: int) -> list[Row]:
     for operation, query, by in (
         ("stored_string", "group-%d-end", "string"),
         ("stored_property", "grouping = %d AND height > 0", "sql"),
-        ("stored_regex", "group-%d-end", "regex"),
     ):
         turns = iter(range(GROUPS))
 

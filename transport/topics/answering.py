@@ -28,7 +28,7 @@ from anabranch.transport.topics.query import FoundRows, Query, QueryError
 
 REPLY_MAX_BYTES = 768 * 1024
 SMALL_STORE = 2000
-"""With so few topics, a search for a text is done at once."""
+"""With so few topics, a search for a text is done at once, unless it takes longer than the next figure."""
 SMALL_DEADLINE_S = 0.01
 TASKS_MAX = 256
 KEPT, PASSED = b"kept", b"passed"
@@ -207,11 +207,11 @@ class Answering:
         desk = self._desk
         is_owner = asker == desk.me
         now = desk.now()
-        found: FoundRows | None
+        found: FoundRows | None = None
         try:
             if query.by == "string" and len(desk.store) <= SMALL_STORE:
                 found = desk.store.find(query, asker, is_owner, now, SMALL_DEADLINE_S)
-            else:
+            if found is None or (found.partial and not found.rows):
                 found = await desk.workers.find(query, asker, is_owner, now)
         except QueryError as error:
             found = FoundRows([], error=str(error))
