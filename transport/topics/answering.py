@@ -45,6 +45,7 @@ class Answering:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
         self._by_call: dict[str, Callable[[str, Call], Answer]] = {
             calls.CREATE: self._create,
             calls.ADVERTISE: self._advertise,
@@ -56,6 +57,8 @@ class Answering:
 
     def asked(self, action: QuestionCame) -> None:
         """Another peer asks."""
+        if self._is_closed:
+            return
         desk, asker = self._desk, action.asker
         try:
             context = calls.asking_context(action.token)
@@ -83,6 +86,7 @@ class Answering:
 
     async def close(self) -> None:
         """No further answers."""
+        self._is_closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,12 @@ DAY_S = 86_400.0
 
 
 def tdn_role(peer: str, tdn: "str | Path | Tdn | None", identity: "MeshIdentity | None") -> "Tdn | None":
-    """The policy of a discovery node; UsageError where there cannot be one."""
+    """The policy of a discovery node; UsageError where there cannot be one.
+
+    Loads what a peer of a secured mesh needs for topics, so that opening it does not wait for that.
+    """
+    if identity is not None:
+        import_module("anabranch.transport.topics.office")
     if tdn is None:
         return None
     from anabranch.transport.topics.policy import Tdn

@@ -116,7 +116,10 @@ class Office:
         desk.witnesses.meet(desk.identity.signer.credential)
         desk.keep([topic])
         if restricted:
-            desk.rights.hold(topic, ())
+            try:
+                desk.rights.hold(topic, ())
+            except TrustError as error:
+                raise UsageError(f"topic {topic.synopsis!r}: {error}") from None
             desk.node.show_rights(time.monotonic())
             desk.shell.turn()
         desk.counters.add("topics_created")

@@ -177,7 +177,10 @@ class Topic:
         """Show the right of a creator, which needs no grant."""
         desk = self._office.desk
         if self.restricted and self.creator == desk.me and self.id not in desk.rights.own:
-            desk.rights.hold(self.advertisement, ())
+            try:
+                desk.rights.hold(self.advertisement, ())
+            except TrustError as error:
+                raise UsageError(f"topic {self.synopsis!r}: {error}") from None
             desk.node.show_rights(time.monotonic())
             desk.shell.turn()
 
