@@ -65,13 +65,14 @@ class Selecting:
         me = self._identity.peer
         publishing = self._publishing
         publishing.close_run(outlet, now)
-        peers = self._matching.selected_peers(outlet.topic, selected)
+        may = self._matching.restricting.may_publish(me, outlet.topic)
+        peers = self._matching.selected_peers(outlet.topic, selected) if may else ()
         others = tuple(peer for peer in peers if peer != me) if me in peers else peers
         flow = self._flow(outlet, others)
         sequence = flow.next_sequence
         flow.next_sequence += 1
         self._counters["published"] += 1
-        subscriptions = self._matching.selected_subscriptions(outlet.topic, selected)
+        subscriptions = self._matching.selected_subscriptions(outlet.topic, selected) if may else ()
         if subscriptions:
             publishing.ready.append(
                 Deliver(subscriptions, self._own_run(outlet, flow, sequence, payload, selected, now))
@@ -79,6 +80,8 @@ class Selecting:
         if not others:
             if not subscriptions:
                 self._counters.add("published_unwanted")
+                if not may:
+                    self._counters.drop(DropReason.DENIED)
             return flow
         route = publishing.route(others, outlet.demand)
         publishing.note_pause(outlet, route, bool(subscriptions))

@@ -173,6 +173,11 @@ def test_our_own_application_is_bound_as_well(scene: Scene) -> None:
     driver.flush()
     assert not driver.take(SendBundle)
     assert scene.denied() == before + 1
+    driver.node.select(outlet, b"q", 1, {"level": 1}, None, driver.now)
+    driver.flush()
+    assert not driver.take(SendBundle)
+    assert not driver.take(Deliver)
+    assert scene.denied() == before + 2
 
 
 def test_rights_come_and_go_with_records(scene: Scene) -> None:
