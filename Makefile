@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint bench fuzz clean
+.PHONY: run test types analysis lint bench fuzz clean
 
 run: $(VENV)/.installed
 	$(BIN)/anabranch demo
@@ -12,12 +12,18 @@ run: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(MAKE) --no-print-directory --jobs=2 types analysis
 	$(BIN)/pytest --numprocesses=2 tests/unit tests/sim
-	$(BIN)/pytest tests/spark
 	$(BIN)/pytest --numprocesses=2 --dist=loadfile -m 'not alone' tests/real
 	$(BIN)/pytest -m alone tests/real
+
+# Side by side: mypy takes one core only.
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+analysis: $(VENV)/.installed-dev
+	$(BIN)/pytest tests/spark
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
