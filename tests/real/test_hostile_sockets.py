@@ -33,7 +33,9 @@ from support_peers import (
 
 pytestmark = pytest.mark.alone
 
-CONFIG = Config.local(neighbours_target=0, hello_timeout_s=0.5, payload_max_bytes=1024 * 1024)
+CONFIG = Config.local(
+    neighbours_target=0, hello_timeout_s=0.5, payload_max_bytes=1024 * 1024, bundle_max_bytes=256 * 1024
+)
 FRAME_MAX_BYTES = CONFIG.payload_max_bytes + 1024 * 1024
 LATENCY_MAX_S = 0.25
 """A good neighbour's worst round trip under attack; on an idle machine it is about a millisecond."""
