@@ -1,7 +1,7 @@
 """The only place where ZeroMQ sockets are made, so that every one has the same guards.
 
-Options follow measurements of links that go dark: small high-water marks and IMMEDIATE turn stale
-delivery into EAGAIN, which the peer's own queue handles; ROUTER_MANDATORY turns silent drops into errors.
+Options follow measurements of links that go dark: small high-water marks turn stale delivery into EAGAIN,
+which the peer's own queue handles; ROUTER_MANDATORY turns silent drops into errors.
 """
 
 import os
