@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 from typer.main import get_command
@@ -208,6 +208,10 @@ def _unit(name: str, hint: object) -> str:
             return unit
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return " or ".join(f"`{member.value}`" for member in hint)
+    if hint is bool:
+        return "true or false"
+    if get_origin(hint) is dict:
+        return "table"
     choices = [
         choice for part in (hint, *get_args(hint)) for choice in get_args(part) if isinstance(choice, str)
     ]
@@ -219,10 +223,12 @@ def _unit(name: str, hint: object) -> str:
 def _shown(name: str, value: object) -> str:
     if isinstance(value, enum.Enum):
         return f"`{value.value}`"
+    if isinstance(value, bool):
+        return f"{value}".lower()
     if name.endswith("_bytes") and isinstance(value, int) and value % 1024 == 0:
         scale, unit = (2**20, "MiB") if value % 2**20 == 0 else (2**10, "KiB")
         return f"{value} ({value // scale} {unit})"
-    if value is None or value == []:
+    if value is None or value in ([], (), {}):
         return "none"
     return f"`{value}`" if isinstance(value, str) else f"{value}"
 
