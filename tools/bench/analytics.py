@@ -49,7 +49,7 @@ def analytics(sizes: list[int], memory: str, tell: Any) -> list[Row]:
     try:
         import duckdb
     except ImportError as error:
-        raise BenchError("needs DuckDB: pip install duckdb") from error
+        raise BenchError("needs DuckDB: pip install 'anabranch[bench]'") from error
     rows = []
     session = make_session(settings={"spark.driver.memory": memory}, name="anabranch bench")
     with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as scratch:
