@@ -58,41 +58,41 @@ class Recovery:
         is_down = link.state is LinkState.DOWN
         if not self._is_on:
             return self._give_up(link) if is_down else []
-        bad = self._bad_neighbours(link.peer)
+        sound = self._sound_neighbours()
         sent, waiting = link.queue.take_bundles(
-            lambda bundle: is_down or not self._detour(link.peer, bundle.tail, bad).unreached
+            lambda bundle: is_down or not self._detour(link.peer, bundle.tail, sound).unreached
         )
         actions: list[Action] = []
         for bundle in sent:
             if now - bundle.started_at <= self._config.recovery_max_s:
-                actions += self._send(link.peer, bundle, bad, DropReason.UNRECOVERED)
+                actions += self._send(link.peer, bundle, sound, DropReason.UNRECOVERED)
             else:
                 self._counters.drop(DropReason.UNRECOVERED, bundle.messages or 1)
         for bundle in waiting:
-            actions += self._send(link.peer, bundle, bad, DropReason.LINK_LOST)
+            actions += self._send(link.peer, bundle, sound, DropReason.LINK_LOST)
         return actions
 
     def detour(self, peer: str, bundle: OutBundle) -> list[Action]:
         """The neighbour that a bundle should go to next is gone or quiet: another way, if there is one."""
         link = self._links.by_peer.get(peer)
-        bad = self._bad_neighbours(peer)
-        if link is not None and (not self._is_on or self._detour(peer, bundle.tail, bad).unreached):
+        sound = self._sound_neighbours()
+        if link is not None and (not self._is_on or self._detour(peer, bundle.tail, sound).unreached):
             return [SendBundle(link.id, bundle)]
         if not self._is_on:
             self._counters.drop(DropReason.NO_LINK, bundle.messages or 1)
             return []
-        return self._send(peer, bundle, bad, DropReason.NO_LINK)
+        return self._send(peer, bundle, sound, DropReason.NO_LINK)
 
     def around(self, link: Link, bundle: OutBundle, now: float) -> list[Action] | None:
         """Another way than this link, which stands, for a bundle that it lost; None where there is none."""
-        bad = self._bad_neighbours(link.peer) | {link.peer}
+        sound = self._sound_neighbours() - {link.peer}
         if (
             not self._is_on
             or now - bundle.started_at > self._config.recovery_max_s
-            or self._detour(link.peer, bundle.tail, bad).unreached
+            or self._detour(link.peer, bundle.tail, sound).unreached
         ):
             return None
-        return self._send(link.peer, bundle, bad, DropReason.UNRECOVERED)
+        return self._send(link.peer, bundle, sound, DropReason.UNRECOVERED)
 
     # Inside
 
@@ -103,16 +103,17 @@ class Recovery:
             self._counters.drop(DropReason.LINK_LOST, lost)
         return []
 
-    def _bad_neighbours(self, peer: str) -> frozenset[str]:
-        """Whom to avoid: this one, unless a new link to it stands, and all others that are silent."""
-        bad = {name for name, link in self._links.by_peer.items() if link.is_quiet or not link.is_usable()}
-        if peer not in self._links.by_peer:
-            bad.add(peer)
-        return frozenset(bad)
+    def _sound_neighbours(self) -> frozenset[str]:
+        """Links that are up and heard, over which a detour may go: also a new one to the same peer."""
+        return frozenset(
+            name for name, link in self._links.by_peer.items() if link.is_usable() and not link.is_quiet
+        )
 
-    def _send(self, peer: str, bundle: OutBundle, bad: frozenset[str], otherwise: DropReason) -> list[Action]:
+    def _send(
+        self, peer: str, bundle: OutBundle, sound: frozenset[str], otherwise: DropReason
+    ) -> list[Action]:
         """Send a bundle that was to go to `peer` over its detour."""
-        detour = self._detour(peer, bundle.tail, bad)
+        detour = self._detour(peer, bundle.tail, sound)
         actions: list[Action] = []
         for name, tail in detour.branches:
             link = self._links.by_peer[name]
@@ -134,9 +135,9 @@ class Recovery:
             self._counters.drop(otherwise, bundle.messages or 1)
         return actions
 
-    def _detour(self, peer: str, tail: bytes, bad: frozenset[str]) -> Detour:
+    def _detour(self, peer: str, tail: bytes, sound: frozenset[str]) -> Detour:
         """Where a bundle goes instead that was to go to `peer` with this tail."""
-        stamp = (self._topology.version, bad)
+        stamp = (self._topology.version, sound)
         if stamp != self._stamp:
             self._stamp = stamp
             self._number += 1
@@ -144,21 +145,19 @@ class Recovery:
             self._detours.clear()
             graph = self._topology.graph()
             own = graph.get(self._identity.peer, {})
-            row = {
-                name: cost for name, cost in own.items() if name not in bad and name in self._links.by_peer
-            }
+            row = {name: cost for name, cost in own.items() if name in sound}
             self._graph = {**graph, self._identity.peer: row}
         key = (peer, tail)
         detour = self._detours.get(key)
         if detour is None:
             if len(self._detours) >= self._config.cache_max:
                 del self._detours[next(iter(self._detours))]
-            detour = self._detours[key] = self._find(peer, decode_tail(tail))
+            detour = self._detours[key] = self._find(peer, decode_tail(tail), sound)
         return detour
 
-    def _find(self, peer: str, tail: Tail) -> Detour:
+    def _find(self, peer: str, tail: Tail, sound: frozenset[str]) -> Detour:
         if tail.destinations or self._config.role is Role.CLIENT:
-            return self._find_for_client(tail)
+            return self._find_for_client(tail, sound)
         receivers = receivers_in(peer, Subtree(tail.deliver, tail.branches))
         via = tuple(tail.via)
         if len(via) >= PATH_MAX_PEERS // 2:
@@ -173,13 +172,10 @@ class Recovery:
         branches = encode_tree(join_paths(found), tail.origin, tail.epoch, generation, tail.via, tail.copies)
         return Detour(branches, unreached)
 
-    def _find_for_client(self, tail: Tail) -> Detour:
+    def _find_for_client(self, tail: Tail, sound: frozenset[str]) -> Detour:
         """A light client leaves it to another peer that it is attached to."""
         destinations = tuple(tail.destinations)
-        attached = next(
-            (name for name, link in self._links.by_peer.items() if link.is_usable() and not link.is_quiet),
-            None,
-        )
+        attached = next((name for name in self._links.by_peer if name in sound), None)
         if attached is None:
             return Detour((), destinations)
         return Detour(self._routes.attached_route(destinations, attached).branches, ())

@@ -89,6 +89,27 @@ def test_moving_costs_messages_of_the_gap_only_and_never_repeats_one() -> None:
     assert len(sequences) > 700
 
 
+def test_what_a_client_loses_takes_its_only_link_again_and_is_given_up_with_it() -> None:
+    """Losses in bursts ask for another way, which it does not have."""
+    sim = mesh("x")
+    first = attached_to(sim, "x")
+    inbox = sim.subscribe(next(name for name in "abc" if name != first), "t")
+    sim.run_for(1)
+    sim.change("x", first, loss=0.3, loss_after_loss=0.8)
+    sim.flow("x", "t", rate=4, stop=sim.now + 10)
+    sim.run_for(11)
+    counters = sim.counters(["x"])
+    assert inbox.count == 40
+    assert counters["resent"] > 10
+    assert "rerouted" not in counters
+    sim.publish("x", "t", "under way")
+    sim.crash(first, reset=True)
+    assert sim.run_until_true(lambda: has_moved(sim, "x", first) and sim.is_settled(), 10)
+    sim.publish("x", "t", "again")
+    sim.run_for(1)
+    assert payloads(inbox)[-1] == "again"
+
+
 def test_nothing_is_routed_through_a_client() -> None:
     """Its peers are linked over nobody else: they stay apart rather than use the client."""
     sim = Simulator(4)
