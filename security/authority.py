@@ -9,8 +9,9 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -29,7 +30,9 @@ from anabranch.security.certificates import (
     read_key,
 )
 from anabranch.security.errors import TrustError
-from anabranch.security.files import write_private, write_public
+from anabranch.security.files import make_directory, write_private, write_public
+
+T = TypeVar("T")
 
 BACKDATE_S = 60
 """Certificates begin so long before they are made: clocks of hosts differ."""
@@ -47,11 +50,19 @@ class Authority:
             raise TrustError(
                 "malformed", f"{directory} holds no authority: make one with `anabranch keys ca {directory}`"
             )
-        self.certificate = x509.load_pem_x509_certificate(read_bytes(directory / "authority.pem"))
+        self.certificate = _read_pem(directory / "authority.pem", x509.load_pem_x509_certificate)
         key = read_key(read_bytes(directory / "authority.key"), str(directory / "authority.key"))
-        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        if (
+            not isinstance(key, ec.EllipticCurvePrivateKey)
+            or key.public_key() != self.certificate.public_key()
+        ):
+            raise TrustError(
+                "malformed", f"{directory}: authority.key is not the key of authority.pem, on P-256"
+            )
         self._key = key
         common = self.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        if not common:
+            raise TrustError("malformed", f"{directory}: authority.pem names no domain (CN)")
         self.domain = str(common[0].value)
 
     @classmethod
@@ -61,7 +72,7 @@ class Authority:
             raise TrustError("malformed", f"domain {domain!r}: use letters, digits, '.' and '-'")
         if (directory / "authority.pem").exists() or (directory / "authority.key").exists():
             raise TrustError("malformed", f"{directory} holds an authority already: choose another directory")
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_directory(directory)
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, domain)])
         usage = {name: name in ("key_cert_sign", "crl_sign") for name in _KEY_USAGES}
@@ -126,7 +137,12 @@ class Authority:
             lines = (self.directory / "issued.jsonl").read_text().splitlines()
         except FileNotFoundError:
             return []
-        return [json.loads(line) for line in lines if line.strip()]
+        try:
+            return [json.loads(line) for line in lines if line.strip()]
+        except ValueError:
+            raise TrustError(
+                "malformed", f"{self.directory}/issued.jsonl: not one JSON object per line; mend it by hand"
+            ) from None
 
     def revoke(self, wanted: str, days: float) -> list[str]:
         """Take back what a name, or a serial, was issued; the serials. Renews the list in any case."""
@@ -171,7 +187,7 @@ class Authority:
         return {f"{entry.serial_number:x}" for entry in self._list() or ()}
 
     def _list(self) -> x509.CertificateRevocationList | None:
-        return x509.load_pem_x509_crl(read_bytes(self.revoked)) if self.revoked.exists() else None
+        return _read_pem(self.revoked, x509.load_pem_x509_crl) if self.revoked.exists() else None
 
     def _number(self, held: x509.CertificateRevocationList | None) -> int:
         if held is None:
@@ -184,6 +200,13 @@ class Authority:
         with (self.directory / "issued.jsonl").open("a") as book:
             fcntl.flock(book, fcntl.LOCK_EX)
             yield
+
+
+def _read_pem(path: Path, load: Callable[[bytes], T]) -> T:
+    try:
+        return load(read_bytes(path))
+    except ValueError:
+        raise TrustError("malformed", f"{path}: not what this file should hold in PEM") from None
 
 
 def read_request(pem: bytes, place: str) -> PublicKey:

@@ -82,6 +82,16 @@ def newest_change(place: Path) -> float:
         return 0.0
 
 
+def make_directory(path: Path) -> None:
+    """A directory for keys, if it is not there yet; only its owner may enter it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise TrustError(
+            "malformed", f"{path}: cannot be made a directory ({error.strerror}): choose another"
+        ) from None
+
+
 def write_private(path: Path, content: bytes) -> None:
     """A file that only its owner can read, from its first byte on."""
     _write(path, content, 0o600)

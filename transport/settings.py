@@ -237,7 +237,10 @@ def _settled(key: str, given: _Given, wanted: Any) -> Any:
     try:
         _check(key, value)
     except UsageError as error:
-        raise UsageError(f"{given.place}: {key}: {error}") from None
+        told = given.place
+        if not told.endswith((key.upper(), key.replace("_", "-"))):
+            told += f": {key}"
+        raise UsageError(f"{told}: {error}") from None
     return value
 
 

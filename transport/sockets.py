@@ -107,9 +107,10 @@ def bind(socket: zmq.SyncSocket, address: Address) -> str:
     try:
         socket.bind(str(address))
     except zmq.ZMQError as error:
-        raise UsageError(
-            f"cannot listen on {address}: {error.strerror}; choose a free port (0 for any) of this host"
-        ) from None
+        fix = "choose a free port (0 for any) of this host"
+        if address.scheme == "ipc":
+            fix = "choose a path in a directory that is there and can be written to"
+        raise UsageError(f"cannot listen on {address}: {zmq.strerror(error.errno or 0)}; {fix}") from None
     endpoint = socket.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(endpoint, bytes)
     return endpoint.rstrip(b"\0").decode()

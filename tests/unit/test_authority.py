@@ -110,6 +110,30 @@ def test_what_cannot_be_an_identity_is_named(ca: Path, tmp_path: Path) -> None:
             keys(*words)
 
 
+def test_what_cannot_be_an_authority_is_named(ca: Path, tmp_path: Path) -> None:
+    taken = tmp_path / "file"
+    taken.write_text("")
+    with pytest.raises(UsageError, match="file: cannot be made a directory"):
+        keys("ca", taken, "--domain", "x.example")
+    with pytest.raises(UsageError, match="file: cannot be made a directory"):
+        keys("issue", ca, "a", "--out", taken)
+    assert keys("show", ca)["issued"] == []  # nothing is issued that cannot be written
+
+    keys("ca", tmp_path / "other", "--domain", "test.example")
+    for name, content, complaint in (
+        ("issued.jsonl", b'{"name": "a', "issued.jsonl: not one JSON object per line"),
+        (
+            "authority.key",
+            (tmp_path / "other" / "authority.key").read_bytes(),
+            "not the key of authority.pem",
+        ),
+        ("authority.pem", b"no certificate", "authority.pem: not what this file should hold"),
+    ):
+        (ca / name).write_bytes(content)
+        with pytest.raises(UsageError, match=complaint):
+            keys("show", ca)
+
+
 def test_no_leaf_outlives_its_authority(tmp_path: Path) -> None:
     realm = Realm(tmp_path / "ca")
     with pytest.raises(TrustError, match="the authority itself ends"):

@@ -15,7 +15,7 @@ from anabranch.overlay.errors import UsageError
 from anabranch.security.authority import Authority, key_pem, read_request
 from anabranch.security.certificates import Holder, read_bytes, when
 from anabranch.security.errors import TrustError
-from anabranch.security.files import load_identity, write_private, write_public
+from anabranch.security.files import load_identity, make_directory, write_private, write_public
 from anabranch.tools.commands.options import checked_number
 
 keys_app = typer.Typer(
@@ -93,8 +93,8 @@ def issue(
         if old.holder.name != name or old.holder.domain != made_by.domain:
             raise TrustError("malformed", f"{out} holds {old.holder.uri}: choose another --out for {name!r}")
         public, is_renewal = old.holder.key, True
+    make_directory(out)
     holder, key = made_by.issue(name, hours, is_tdn=tdn, public_key=public)
-    out.mkdir(parents=True, exist_ok=True, mode=0o700)
     if key is not None:
         write_private(out / "key.pem", key_pem(key))
     write_public(out / "authority.pem", read_bytes(authority / "authority.pem"))

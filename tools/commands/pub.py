@@ -21,7 +21,7 @@ from anabranch.tools.commands.running import (
     CommandError,
     check_store,
     make_endpoint,
-    place_of,
+    nobody_answered,
     run_to_end,
     unfinished,
 )
@@ -168,10 +168,7 @@ async def _find_subscribers(peer: Peer, order: _Order, settings: Settings) -> li
                 )
     except TimeoutError:
         if not settings.listen and not peer.report()["links"]:
-            raise CommandError(
-                f"no peer answered at {place_of(settings)} within {order.timeout:g} s: start one there with "
-                "'anabranch peer', or name another with --join"
-            ) from None
+            raise nobody_answered(settings, order.timeout) from None
         found = _receivers(peer, order)
         who = f"{len(found)} of {order.wait} peers want" if found else "nobody wants"
         raise CommandError(

@@ -9,10 +9,17 @@ import typer
 from anabranch.overlay.asking import Protocol
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.expressions import parse
+from anabranch.overlay.merging import Merges
 from anabranch.overlay.patterns import check_topic
 from anabranch.overlay.selections import site_topic
 from anabranch.tools.commands.options import checked_number, with_settings
-from anabranch.tools.commands.running import CommandError, make_endpoint, place_of, run_to_end, unfinished
+from anabranch.tools.commands.running import (
+    CommandError,
+    make_endpoint,
+    nobody_answered,
+    run_to_end,
+    unfinished,
+)
 from anabranch.transport.harvest import Harvest
 from anabranch.transport.peer import Peer
 from anabranch.transport.settings import Settings
@@ -65,8 +72,12 @@ def request(
     checked_number("--within", within, 0.001, 4000.0)
     checked_number("--wait", wait, 0, 1_000_000)
     checked_number("--timeout", timeout, 0.0, 1e9)
+    if tau is not None:
+        checked_number("--tau", tau, 0.001, 4000.0)
     if protocol is not None and protocol not in list(Protocol):
         raise UsageError(f"--protocol {protocol!r}: one of {', '.join(Protocol)}")
+    if merge:
+        Merges().parse(merge)
     value: object = payload
     if as_json and payload is not None:
         try:
@@ -92,15 +103,17 @@ def request(
 async def _wait(
     peer: Peer, topic: str, to: str | None, wait: int, timeout: float, settings: Settings
 ) -> None:
-    try:
-        if not settings.listen:
+    if not settings.listen:
+        try:
             await peer.wait_for_links(timeout=timeout)
+        except TimeoutError:
+            raise nobody_answered(settings, timeout) from None
+    try:
         if wait:
             await peer.wait_for_subscribers(topic, wait, to=to, timeout=timeout)
     except TimeoutError as error:
-        hint = "" if settings.listen else f" (by way of {place_of(settings)})"
         raise CommandError(
-            f"{error}{hint}; wait longer with --timeout, or ask all the same with --wait 0"
+            f"{error}; wait longer with --timeout, or ask all the same with --wait 0"
         ) from None
 
 

@@ -84,6 +84,14 @@ def place_of(settings: Settings) -> str:
     return f"the beacons of {settings.beacon}"
 
 
+def nobody_answered(settings: Settings, within_s: float) -> CommandError:
+    """What to tell when no peer was there to attach to."""
+    return CommandError(
+        f"no peer answered at {place_of(settings)} within {within_s:g} s: start one there with "
+        "'anabranch peer', or name another with --join"
+    )
+
+
 def _make(
     settings: Settings,
     kind: str,

@@ -10,14 +10,22 @@ from typing import Annotated, Any
 import typer
 
 from anabranch.overlay.errors import AnabranchError, UsageError
+from anabranch.overlay.identifiers import PeerId
 from anabranch.security.errors import TrustError
 from anabranch.security.files import write_private
 from anabranch.security.grants import readable
 from anabranch.tools.commands.options import checked_number, with_settings
-from anabranch.tools.commands.running import CommandError, make_endpoint, place_of, run_to_end, unfinished
+from anabranch.tools.commands.running import (
+    CommandError,
+    make_endpoint,
+    nobody_answered,
+    run_to_end,
+    unfinished,
+)
 from anabranch.transport.peer import Peer
 from anabranch.transport.settings import Settings
 from anabranch.transport.topics.calls import handing_decoder
+from anabranch.transport.topics.query import Query, QueryError, check_query
 from anabranch.transport.topics.topic import Topic
 
 topics_app = typer.Typer(
@@ -31,7 +39,7 @@ CONNECT_S = 10.0
 LOCATE_TRIES = 3
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Id, UUID or completed synopsis of a topic.")]
-Within = Annotated[float, typer.Option("--within", help="Seconds to wait for answers.")]
+Within = Annotated[float, typer.Option("--within", min=0.001, max=3600, help="Seconds to wait for answers.")]
 Nodes = Annotated[
     list[str] | None,
     typer.Option("--tdn", metavar="NAME", help="This discovery node; repeatable. All by default."),
@@ -70,6 +78,7 @@ def create(
 ) -> int:
     """Create a topic: the discovery node that answers first makes its UUID; all, or --tdn, keep it."""
     document = _read_text(xml) if xml is not None else ""
+    described = dict(map(_property, properties or ()))
 
     async def work(peer: Peer) -> dict[str, Any]:
         topic = await peer.create_topic(
@@ -79,7 +88,7 @@ def create(
             institution=institution,
             paths=path or (),
             text=text,
-            properties=dict(map(_property, properties or ())),
+            properties=described,
             xml=document,
             restricted=restricted or sealed,
             sealed=sealed,
@@ -128,6 +137,10 @@ def find(
     as_json: AsJson = False,
 ) -> int:
     """Find topics; exit code 1 when there is none. Without a discovery node, creators are asked."""
+    try:
+        check_query(Query(query, by, limit=limit))
+    except QueryError as error:
+        raise UsageError(str(error)) from None
 
     async def work(peer: Peer) -> dict[str, Any]:
         found = await peer.discover(
@@ -178,6 +191,9 @@ def grant(
 ) -> int:
     """Let a peer publish to a restricted topic, subscribe to it, or both; handed to it if it is there."""
     checked_number("--hours", hours, 0.0001, 24 * 3650)
+    PeerId.parse(holder)
+    if not publish and not subscribe:
+        raise UsageError("grant: say what for: --publish, --subscribe or both")
 
     async def work(peer: Peer) -> dict[str, Any]:
         found = peer.use_grant(having) if having is not None else await _resolved(peer, topic, within)
@@ -206,6 +222,7 @@ def revoke(
     as_json: AsJson = False,
 ) -> int:
     """Take back what a peer was granted, and what it granted others. For the topic's creator."""
+    PeerId.parse(holder)
 
     async def work(peer: Peer) -> dict[str, Any]:
         found = await _resolved(peer, topic, within)
@@ -249,6 +266,8 @@ def _run(settings: Settings, work: Callable[[Peer], Awaitable[dict[str, Any]]], 
                 told = await work(peer)
             except (UsageError, CommandError):
                 raise
+            except TrustError as error:
+                raise UsageError(str(error)) from None
             except AnabranchError as error:
                 raise CommandError(str(error)) from None
             _print(told, as_json)
@@ -264,7 +283,7 @@ async def _join(peer: Peer, settings: Settings) -> None:
         neighbours = [str(link["peer"]) for link in peer.report()["links"]]  # type: ignore[attr-defined]
         await peer.wait_for_peers(*neighbours, timeout=CONNECT_S)
     except TimeoutError:
-        raise CommandError(f"no peer answers at {place_of(settings)}: is it running?") from None
+        raise nobody_answered(settings, CONNECT_S) from None
     for _ in range(LOCATE_TRIES):
         if await peer.locate_tdns(first=True):
             return
@@ -299,9 +318,11 @@ def _property(text: str) -> tuple[str, Any]:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--xml {str(path)!r}: {error}") from None
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--xml {str(path)!r}: {error.strerror}; name a file that can be read") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--xml {str(path)!r}: not UTF-8; save it as UTF-8") from None
 
 
 def _print(told: dict[str, Any], as_json: bool) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from anabranch.overlay.errors import UsageError
 from anabranch.tools.commands.options import OBSERVER, checked_number, with_settings
-from anabranch.tools.commands.running import CommandError, make_observer, place_of, run_to_end
+from anabranch.tools.commands.running import CommandError, make_observer, nobody_answered, run_to_end
 from anabranch.transport.settings import Settings
 
 View = dict[str, Any]
@@ -95,10 +95,7 @@ def _look(
             await observer.wait_for_links(timeout=timeout)
             report = await observer.inspect(timeout=timeout)
         except (TimeoutError, UsageError):  # no link, or one that went meanwhile
-            raise CommandError(
-                f"no peer answered at {place_of(settings)} within {timeout:g} s: start one there with "
-                "'anabranch peer', or name another with --join"
-            ) from None
+            raise nobody_answered(settings, timeout) from None
         return view(report, str(observer.name))
 
     async def work() -> int:

@@ -33,8 +33,10 @@ def tdn_role(peer: str, tdn: "str | Path | Tdn | None", identity: "MeshIdentity 
     from anabranch.transport.topics.policy import Tdn
 
     if identity is None:
+        place = tdn.store if isinstance(tdn, Tdn) else tdn
         raise UsageError(
-            f"peer {peer!r}: tdn={str(tdn)!r} in an open mesh: a discovery node needs an identity"
+            f"peer {peer!r}: tdn={str(place)!r} in an open mesh: a discovery node needs an identity "
+            "(`anabranch keys issue --tdn` makes it)"
         )
     return tdn if isinstance(tdn, Tdn) else Tdn(store=tdn)
 
