@@ -23,6 +23,7 @@ STYLES = {
     "adaptive": ("#55a868", "-"),
 }
 OTHER_STYLES = (("#8172b3", "-"), ("#da8bc3", "--"), ("#64b5cd", "-."), ("#8c8c8c", ":"))
+PART_COLORS = {"control": "#c44e52", "header": "#dd8452", "payload": "#4c72b0"}
 CDF_POINTS = 120
 TIME_POINTS = 200
 TIME_VARIANTS = ("dp", "bp+qos")
@@ -114,21 +115,24 @@ class Pictures:
         axes.set_yscale("log")
         axes.set_ylim(LEAST_LOSS, 1)
         axes.set_ylabel(f"share lost ({LEAST_LOSS:g}: none)")
-        for variant, (least, most) in self._reference.loss_by_variant.items() if self._reference else ():
-            axes.axhspan(max(least, LEAST_LOSS), most, color=self._style(variant)[0], alpha=0.12, lw=0)
-            text = f"paper, {variant}: {least:.1%} to {most:.1%}"
+        ranges: dict[tuple[float, float], list[str]] = {}
+        for variant, told in self._reference.loss_by_variant.items() if self._reference else ():
+            ranges.setdefault(told, []).append(variant)
+        for (least, most), variants in ranges.items():
+            axes.axhspan(max(least, LEAST_LOSS), most, color=self._style(variants[0])[0], alpha=0.12, lw=0)
+            text = f"paper, {', '.join(variants)}:\n{least:.1%} to {most:.1%}"
             axes.annotate(text, (1.01, most), xycoords=("axes fraction", "data"), fontsize=7, va="top")
-        return self._done(figure, axes, "messages lost")
+        return self._done(figure, "messages lost")
 
     def latency(self) -> Any:
         """Mean latency of each pair, as figures 2 and 6 (b)."""
         figure, axes = self._by_pair(_mean_ms)
         axes.set_ylabel("mean latency in ms")
-        return self._done(figure, axes, "mean latency of what arrived")
+        return self._done(figure, "mean latency of what arrived")
 
     def cdf(self) -> Any:
         """How the latencies of one pair are spread, as figure 4."""
-        figure, axes = self._pyplot.subplots(figsize=(6, 3.4))
+        figure, axes = self._pyplot.subplots(figsize=(6, 3.4), layout="constrained")
         pair = self._pair()
         for variant in self._variants:
             counts = self._pairs[variant].get(pair, PairCounts())
@@ -150,12 +154,13 @@ class Pictures:
                 axes.annotate(text, (self._reference.late_ms, share), (6, -3), textcoords="offset points")
         axes.set_xlabel("latency in ms")
         axes.set_ylabel("share of what arrived")
+        axes.set_xlim(0)
         axes.set_ylim(0, 1.03)
-        return self._done(figure, axes, f"latency of {pair}")
+        return self._done(figure, f"latency of {pair}")
 
     def over_time(self) -> Any:
         """Latency of one pair during the run that disturbed it most, as figure 5."""
-        figure, axes = self._pyplot.subplots(figsize=(6.5, 3))
+        figure, axes = self._pyplot.subplots(figsize=(6.5, 3), layout="constrained")
         pair = self._pair()
         chosen = [each for each in TIME_VARIANTS if each in self._variants] or self._variants[:2]
         seed = self._seed_of_most_trouble(chosen[0], pair)
@@ -169,35 +174,63 @@ class Pictures:
         axes.set_xlabel("virtual time in s")
         axes.set_ylabel("latency in ms")
         axes.set_ylim(0)
-        return self._done(figure, axes, f"latency of {pair} over time, seed {seed}")
+        return self._done(figure, f"latency of {pair} over time, seed {seed}")
 
     def traffic(self) -> Any:
-        """Control, headers and payload by size of payload, as figure 7."""
-        figure, axes = self._pyplot.subplots(figsize=(6.5, 3.4))
-        rows = self._traffic_rows()
-        for kind, color in (("control", "#c44e52"), ("header", "#dd8452"), ("payload", "#4c72b0")):
-            below = [sum(row[name] for name in _kinds_below(kind)) for _, row in rows]
-            axes.bar(range(len(rows)), [row[kind] for _, row in rows], bottom=below, color=color, label=kind)
-        axes.set_xticks(range(len(rows)), [name for name, _ in rows], rotation=45, ha="right", fontsize=7)
-        axes.set_ylabel("KB/s, all peers, all hops")
-        if self._reference is not None:
-            told = [
-                f"{variant}: {least / 1e3:g} KB/s"
-                for variant, (least, _) in self._reference.control_by_variant.items()
-            ]
-            told += [
-                f"{variant}: {least:g} to {most:g} times the data of bp+qos"
-                for variant, (least, most) in self._reference.data_by_variant.items()
-            ]
-            if told:
-                text = "paper: control of " + "\n".join(told)
-                axes.text(0.02, 0.97, text, transform=axes.transAxes, va="top", fontsize=7)
-        return self._done(figure, axes, "traffic")
+        """Control, and data by size of payload, as figure 7; each has a scale of its own."""
+        sizes = list(dict.fromkeys(result.size_bytes for result in self._results))
+        width = 1.6 * (1 + len(sizes)) + 0.3 * len(self._variants)
+        figure, row = self._pyplot.subplots(1, 1 + len(sizes), figsize=(width, 3), layout="constrained")
+        self._draw_control(row[0], sizes[0])
+        for axes, size in zip(row[1:], sizes, strict=True):
+            self._draw_data(axes, size)
+        for axes in row:
+            axes.set_xticks(range(len(self._variants)), self._variants, rotation=90, fontsize=7)
+            axes.set_ylim(0)
+        row[0].set_ylabel("KB/s, all peers, all hops")
+        return self._done(figure, "traffic")
+
+    def _draw_control(self, axes: Axes, size: int | None) -> None:
+        heights = [self._bytes_per_s(variant, size)["control"] / 1e3 for variant in self._variants]
+        axes.bar(range(len(heights)), heights, color=PART_COLORS["control"], label="control")
+        axes.set_title("control", fontsize=8)
+        told = self._reference.control_by_variant if self._reference is not None else {}
+        for number, variant in enumerate(self._variants):
+            if variant in told:
+                middle = sum(told[variant]) / 2e3
+                axes.plot([number], [middle], "D", color="black", ms=5, label="paper")
+                axes.annotate(
+                    f"{middle:g}",
+                    (number, middle),
+                    (0, -10),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=7,
+                )
+
+    def _draw_data(self, axes: Axes, size: int | None) -> None:
+        rows = [self._bytes_per_s(variant, size) for variant in self._variants]
+        below = [0.0] * len(rows)
+        for part in ("header", "payload"):
+            heights = [row[part] / 1e3 for row in rows]
+            axes.bar(range(len(rows)), heights, bottom=below, color=PART_COLORS[part], label=part)
+            below = [a + b for a, b in zip(below, heights, strict=True)]
+        known = self._payload_bytes(size)
+        axes.set_title("data" if known is None else f"payload {known} B", fontsize=8)
+        told = self._reference.data_by_variant if self._reference is not None else {}
+        if "bp+qos" not in self._variants:
+            return
+        unit = below[self._variants.index("bp+qos")]
+        for variant, (least, most) in told.items():
+            if variant in self._variants:
+                at = self._variants.index(variant)
+                middle, reach = (least + most) / 2 * unit, (most - least) / 2 * unit
+                axes.errorbar([at], [middle], [reach], color="black", capsize=4, label="paper")
 
     # Inside
 
     def _by_pair(self, value: Callable[[PairCounts], float]) -> tuple[Any, Axes]:
-        figure, axes = self._pyplot.subplots(figsize=(7, 3.2))
+        figure, axes = self._pyplot.subplots(figsize=(7, 3.2), layout="constrained")
         width = 0.8 / len(self._variants)
         for number, variant in enumerate(self._variants):
             places = [at + (number - (len(self._variants) - 1) / 2) * width for at in range(len(self._keys))]
@@ -206,13 +239,20 @@ class Pictures:
         axes.set_xticks(range(len(self._keys)), self._keys)
         return figure, axes
 
-    def _done(self, figure: Any, axes: Axes, what: str) -> Any:
+    def _done(self, figure: Any, what: str) -> Any:
+        """Title, legend, and where the paper's numbers come from: around the picture, not in it."""
         runs = len({result.seed for result in self._results})
         title = f"{self._scenario.name}, preset {self._scenario.preset}: {what} ({runs} run{'s'[: runs > 1]})"
-        axes.set_title(title, fontsize=9, loc="left")
-        axes.legend(fontsize=7, loc="best")
+        figure.suptitle(title, fontsize=9, x=0.01, ha="left")
+        labelled: dict[str, Any] = {}
+        for axes in figure.axes:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                labelled.setdefault(label, handle)
+        figure.legend(
+            labelled.values(), labelled.keys(), fontsize=7, loc="outside lower right", ncols=len(labelled)
+        )
         if self._reference is not None:
-            figure.text(0.01, -0.02, f"paper: {self._reference.source}", fontsize=6, va="top")
+            figure.text(0.01, 0.01, f"paper: {self._reference.source}", fontsize=6)
         return figure
 
     def _style(self, variant: str) -> tuple[str, str]:
@@ -232,32 +272,22 @@ class Pictures:
         runs = [each for each in self._results if each.variant == variant]
         return max(runs, key=lambda each: _trouble(each.measured.pairs.get(pair, PairCounts()))).seed
 
-    def _traffic_rows(self) -> list[tuple[str, dict[str, float]]]:
+    def _bytes_per_s(self, variant: str, size: int | None) -> dict[str, float]:
+        measured = [
+            each.measured for each in self._results if (each.variant, each.size_bytes) == (variant, size)
+        ]
+        seconds = sum(each.measured_s for each in measured)
+        payload = (self._payload_bytes(size) or 0) * sum(each.bundles for each in measured)
+        return {
+            "control": sum(each.control_bytes for each in measured) / seconds,
+            "header": (sum(each.data_bytes for each in measured) - payload) / seconds,
+            "payload": payload / seconds,
+        }
+
+    def _payload_bytes(self, size: int | None) -> int | None:
+        """What each message carries; None where flows differ: headers are not told apart then."""
         in_file = {flow.size_bytes for flow in self._scenario.flows}
-        rows = []
-        for size in dict.fromkeys(result.size_bytes for result in self._results):
-            known = size if size is not None else (next(iter(in_file)) if len(in_file) == 1 else None)
-            for variant in self._variants:
-                measured = [
-                    each.measured
-                    for each in self._results
-                    if each.variant == variant and each.size_bytes == size
-                ]
-                seconds = sum(each.measured_s for each in measured) * 1e3
-                payload = (known or 0) * sum(each.bundles for each in measured)
-                data = sum(each.data_bytes for each in measured)
-                row = {
-                    "control": sum(each.control_bytes for each in measured) / seconds,
-                    "header": (data - payload) / seconds,
-                    "payload": payload / seconds,
-                }
-                rows.append((f"{variant}, {known} B" if known is not None else variant, row))
-        return rows
-
-
-def _kinds_below(kind: str) -> tuple[str, ...]:
-    kinds = ("control", "header", "payload")
-    return kinds[: kinds.index(kind)]
+        return size if size is not None else (next(iter(in_file)) if len(in_file) == 1 else None)
 
 
 def _loss(counts: PairCounts) -> float:
