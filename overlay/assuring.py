@@ -12,6 +12,7 @@ from anabranch.overlay.audiences import Audiences
 from anabranch.overlay.config import Config
 from anabranch.overlay.consigning import LOOK_EVERY_S, Consigning
 from anabranch.overlay.counters import Counters
+from anabranch.overlay.doubting import Doubting, relays_of
 from anabranch.overlay.errors import DropReason
 from anabranch.overlay.identity import Identity
 from anabranch.overlay.outstreams import FLIGHT_MAX_BYTES, WINDOW_LEAST, WINDOW_MAX, Kept, OutStream, Receiver
@@ -36,6 +37,7 @@ class Assuring:
         config: Config,
         audiences: Audiences,
         consigning: Consigning,
+        doubting: Doubting,
         counters: Counters,
         timers: Timers[TimerKey],
     ) -> None:
@@ -43,6 +45,7 @@ class Assuring:
         self._config = config
         self._audiences = audiences
         self._consigning = consigning
+        self._doubting = doubting
         self._counters = counters
         self._timers = timers
         self._streams: dict[StreamKey, OutStream] = {}
@@ -249,6 +252,11 @@ class Assuring:
             receiver.needs_start = False
         receiver.waits_until = 0.0
         if told.arrived > receiver.arrived:
+            if receiver.attempts:
+                self._doubting.missed(receiver.peer, sorted(receiver.tried), now)
+                receiver.tried.clear()
+            elif len(receiver.ways) == 1:
+                self._doubting.proven(receiver.peer, relays_of(receiver.ways))
             newest = stream.kept.get(told.arrived - 1)
             if newest is not None and not receiver.attempts:
                 sample = now - newest.put_at

@@ -90,6 +90,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # The mesh
     neighbours_target: int = 4
     """A peer dials others it hears of until it has this many links; 0 keeps to the join addresses."""
+    neighbours_own_target: int = 2
+    """Of its links a peer dials so many itself, at least, however many others dialled it: who dials in
+    numbers does not choose all of its neighbours."""
     dial_interval_s: float = 1.0
     """Pause between two looks for further neighbours."""
 
@@ -152,7 +155,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     link_queue_max_bytes: int = 16 * 1024 * 1024
     """Per link. Publishers are asked to pause from an eighth of it on; beyond it bundles are dropped."""
     links_max: int = 256
-    """Connections with a completed hello; further ones are refused."""
+    """Connections with a completed hello; further ones are refused. An eighth is kept for links that this
+    peer dials."""
     links_opening_max: int = 64
     """Connections without one."""
     records_max: int = 40_000

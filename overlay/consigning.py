@@ -12,6 +12,7 @@ from anabranch.overlay.assured import AssuredRun, Start, encode_assured
 from anabranch.overlay.codec import decode_value
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
+from anabranch.overlay.doubting import Doubting, relays_of
 from anabranch.overlay.headers import Flag, Run
 from anabranch.overlay.identity import Identity
 from anabranch.overlay.outstreams import (
@@ -21,8 +22,10 @@ from anabranch.overlay.outstreams import (
     OutStream,
     Receiver,
 )
+from anabranch.overlay.paths import Path
 from anabranch.overlay.posting import Posting
 from anabranch.overlay.qos import Demand, Unconfirmed
+from anabranch.overlay.routes import Route
 from anabranch.overlay.selections import Selected
 from anabranch.overlay.sessions import TimerKey
 from anabranch.overlay.taking import Taking
@@ -30,6 +33,8 @@ from anabranch.overlay.timers import Timers
 
 ANOTHER_PATH = 0.99999
 """The availability asked for when a message is sent again: no single path is taken for that good."""
+ATTEMPT_WAYS = 4
+"""What was sent in vain goes so many new ways at once, where there are any."""
 BUNDLE_BYTES = 256 * 1024
 LOOK_EVERY_S = 0.25
 """How often a receiver that cannot be reached, or has no room, is tried again."""
@@ -45,6 +50,7 @@ class Consigning:
         config: Config,
         posting: Posting,
         taking: Taking,
+        doubting: Doubting,
         counters: Counters,
         timers: Timers[TimerKey],
     ) -> None:
@@ -52,6 +58,7 @@ class Consigning:
         self._config = config
         self._posting = posting
         self._taking = taking
+        self._doubting = doubting
         self._counters = counters
         self._timers = timers
 
@@ -62,7 +69,7 @@ class Consigning:
 
     def send(self, stream: OutStream, now: float) -> list[Action]:
         """What receivers have not been sent yet and may be."""
-        groups: dict[tuple[int, int], list[Receiver]] = {}
+        groups: dict[tuple[int, int, str], list[Receiver]] = {}
         for receiver in stream.receivers.values():
             if receiver.sent >= stream.next_sequence or not receiver.is_active:
                 continue
@@ -71,9 +78,10 @@ class Consigning:
                 continue
             last = stream.allowed(receiver)
             if last > receiver.sent:
-                groups.setdefault((receiver.sent, last), []).append(receiver)
+                alone = receiver.peer if self._doubting.around(receiver.peer, now) else ""
+                groups.setdefault((receiver.sent, last, alone), []).append(receiver)
         actions: list[Action] = []
-        for (first, last), receivers in groups.items():
+        for (first, last, _), receivers in groups.items():
             for receiver in receivers:
                 if receiver.arrived == receiver.sent:
                     receiver.last_at = now
@@ -106,7 +114,8 @@ class Consigning:
         receiver.last_at = now
         if receiver.arrived >= receiver.sent:
             receiver.asked += 1
-            return self.post(stream, receiver.arrived, receiver.arrived, [receiver], now, False)
+            is_again = receiver.asked > 1
+            return self.post(stream, receiver.arrived, receiver.arrived, [receiver], now, is_again)
         oldest = stream.kept.get(receiver.arrived)
         if (
             not stream.key.durable
@@ -116,6 +125,7 @@ class Consigning:
         ):
             return []  # too late for it; its confirmation may still be under way
         receiver.attempts += 1
+        receiver.tried |= relays_of(receiver.ways)
         receiver.window = max(WINDOW_LEAST, min(receiver.window, receiver.sent - receiver.arrived) // 2)
         receiver.sent = receiver.arrived
         last = stream.allowed(receiver)
@@ -135,12 +145,9 @@ class Consigning:
         again: bool,
     ) -> list[Action]:
         """Bundles with these messages to these receivers; without messages they are only asked."""
-        demand = stream.demand
-        if again:
-            demand = Demand(demand.deadline_s, max(demand.availability, ANOTHER_PATH))
         me = self._identity.peer
         others = tuple(sorted({receiver.peer for receiver in receivers if receiver.peer != me}))
-        route = self._posting.route(others, demand) if others else None
+        route = self._route(stream, receivers, others, now, again) if others else None
         for receiver in receivers:
             if route is not None and receiver.peer in route.unreached:
                 receiver.waits_for = Unconfirmed.UNREACHED
@@ -175,6 +182,33 @@ class Consigning:
                 )
             if sequence >= last or not payloads:
                 return actions
+
+    def _route(
+        self, stream: OutStream, receivers: list[Receiver], others: tuple[str, ...], now: float, again: bool
+    ) -> Route:
+        """The usual ways; past whoever did not pass things on, if there is another way."""
+        demand = stream.demand
+        if again:
+            demand = Demand(demand.deadline_s, max(demand.availability, ANOTHER_PATH))
+        if len(others) == 1:
+            ways = self._around(others[0], receivers, now)
+            if ways:
+                for receiver in receivers:
+                    receiver.ways = ways
+                return self._posting.along(ways)
+        for receiver in receivers:
+            receiver.ways = self._posting.ways(receiver.peer, demand)
+        return self._posting.route(others, demand)
+
+    def _around(self, peer: str, receivers: list[Receiver], now: float) -> tuple[Path, ...]:
+        """Ways past relays that are doubted, and past those that were tried in vain more than once."""
+        avoided = set(self._doubting.around(peer, now))
+        attempts = max(receiver.attempts for receiver in receivers)
+        if attempts > 1:
+            avoided.update(*(receiver.tried for receiver in receivers))
+        if not avoided:
+            return ()
+        return self._doubting.ways(peer, frozenset(avoided), ATTEMPT_WAYS if attempts else 1)
 
     def _take_ourselves(
         self, stream: OutStream, assured: AssuredRun, started_at: float, now: float

@@ -182,7 +182,7 @@ class Duties:
 
     def _mesh(self, now: float) -> list[Action]:
         parts = self._parts
-        for address in parts.telling.wanted_neighbours(parts.rng):
+        for address in parts.telling.wanted_neighbours(parts.rng, now):
             parts.sessions.dialling.add(address, False, now)
         return []
 

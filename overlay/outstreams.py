@@ -10,6 +10,7 @@ import msgspec
 
 from anabranch.overlay.actions import Failure
 from anabranch.overlay.assured import StreamKey
+from anabranch.overlay.paths import Path
 from anabranch.overlay.qos import Demand, Unconfirmed
 from anabranch.overlay.selections import Selected
 
@@ -54,8 +55,10 @@ class Receiver:
         "peer",
         "resolved",
         "sent",
+        "tried",
         "waits_for",
         "waits_until",
+        "ways",
         "window",
     )
 
@@ -87,6 +90,10 @@ class Receiver:
         """From put to confirmation, averaged."""
         self.window = WINDOW_MAX
         self.waits_until = 0.0
+        self.ways: tuple[Path, ...] = ()
+        """What it was sent last took these, as far as we know."""
+        self.tried: set[str] = set()
+        """Relays that what it was sent took in vain, since it last made progress."""
         self.waits_for = Unconfirmed.SILENT
         """Why it did not confirm, as far as we know."""
 

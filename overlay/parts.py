@@ -10,6 +10,7 @@ from anabranch.overlay.consigning import Consigning
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.delivering import Delivering
 from anabranch.overlay.discovery import Discovery
+from anabranch.overlay.doubting import Doubting
 from anabranch.overlay.durables import Durables
 from anabranch.overlay.hops import Hops
 from anabranch.overlay.identity import Identity, Rng
@@ -104,8 +105,9 @@ class Parts:
         common = (counters, self.timers)
         self.taking = Taking(identity, config, self.matching, self.selections, durables, posting, *common)
         self.audiences = audiences = Audiences(identity, self.matching, durables, counters)
-        consigning = Consigning(identity, config, posting, self.taking, *common)
-        self.assuring = Assuring(identity, config, audiences, consigning, *common)
+        doubting = Doubting(config, routes, counters, verifier)
+        consigning = Consigning(identity, config, posting, self.taking, doubting, *common)
+        self.assuring = Assuring(identity, config, audiences, consigning, doubting, *common)
         shared = (identity, config, links, self.matching, routes, self.congestion, counters)
         self.publishing = Publishing(*shared, self.sealing)
         self.hops = Hops(config, self.sessions, counters, self.timers)

@@ -7,6 +7,7 @@ from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame
 from anabranch.overlay.config import Config
 from anabranch.overlay.links import LinkTable
+from anabranch.overlay.paths import Path
 from anabranch.overlay.qos import BEST_EFFORT, Demand, Role
 from anabranch.overlay.routes import Route, Routes
 from anabranch.overlay.sealing import Sealing
@@ -31,6 +32,14 @@ class Posting:
             return Route(0, (), 0, peers)
         return self._routes.attached_route(peers, attached)
 
+    def along(self, ways: tuple[Path, ...]) -> Route:
+        """Just these ways, which start here."""
+        return self._routes.along(ways)
+
+    def ways(self, peer: str, demand: Demand) -> tuple[Path, ...]:
+        """The ways that `route` takes to a peer, as far as we know them."""
+        return () if self._is_client else self._routes.paths(peer, demand)
+
     def post(
         self,
         route: Route,
@@ -41,6 +50,8 @@ class Posting:
         deadline_us: int,
     ) -> list[Action]:
         """Send a body over a route."""
+        if not route.branches:
+            return []
         self._sequence += 1
         if self._sealing is not None:
             body = self._sealing.seal(body, route.receivers, flags, deadline_us)

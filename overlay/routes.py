@@ -56,7 +56,7 @@ class Routes:
 
     def __init__(self, identity: Identity, config: Config, topology: Topology) -> None:
         self._identity = identity
-        self._me = identity.peer
+        self.me = self._me = identity.peer
         self._config = config
         self.topology = topology
         self._choosing = Choosing(identity.peer, config, topology)
@@ -70,6 +70,7 @@ class Routes:
         self._checked: set[Asked] = set()
         self._routes: dict[tuple[Path, Demand], Route] = {}
         self._stale: dict[tuple[Path, Demand], Route] = {}
+        self._along: dict[tuple[Path, ...], Route] = {}
         self._changes: list[PathChange] = []
         self.switches = 0
         """How often a working path was left for a better one."""
@@ -89,6 +90,30 @@ class Routes:
                 del self._routes[next(iter(self._routes))]
             route = self._routes[key] = self._build(destinations, demand)
         return route
+
+    def along(self, paths: tuple[Path, ...]) -> Route:
+        """The tree of just these paths, which start here; a path over a link that is gone is left out."""
+        self._refresh()
+        route = self._along.get(paths)
+        if route is None:
+            if len(self._along) >= self._config.cache_max:
+                del self._along[next(iter(self._along))]
+            graph = self.topology.graph()
+            whole = [path for path in paths if path_cost(graph, path) is not None]
+            receivers = tuple(dict.fromkeys(path[-1] for path in whole))
+            unreached = tuple(sorted({path[-1] for path in paths} - set(receivers)))
+            self._generation += 1
+            branches = self._encode(join_paths(whole), self._generation, max(1, len(whole)))
+            route = self._along[paths] = Route(
+                self._generation, branches, len(receivers), unreached, hops_of(whole), receivers=receivers
+            )
+        return route
+
+    def paths(self, destination: str, demand: Demand) -> tuple[Path, ...]:
+        """The paths that messages to a peer take now; none when there is none."""
+        self._refresh()
+        choice = self._choose(destination, demand)
+        return choice.paths if choice is not None else ()
 
     def attached_route(self, destinations: tuple[str, ...], peer: str) -> Route:
         """The route of a light client: everything goes to the peer it is attached to, which routes it on."""
@@ -112,6 +137,7 @@ class Routes:
         """Drop every encoded route: who we are has changed."""
         self._routes = {}
         self._stale = {}
+        self._along = {}
         self.searches += 1
 
     def path(self, destination: str) -> Path:
@@ -163,6 +189,7 @@ class Routes:
         self._checked.clear()
         self._stale.update(self._routes)
         self._routes = {}
+        self._along = {}
         while len(self._stale) > self._config.cache_max:
             del self._stale[next(iter(self._stale))]
         if self._chosen:

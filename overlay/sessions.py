@@ -30,6 +30,9 @@ SILENCE_SLACK_S = 0.1
 
 JUST_AFTER_S = 0.001
 
+OWN_PART = 8
+"""This part of all links is for those that this peer dials: whom it chose itself."""
+
 TimerKey = tuple[str, int]
 
 
@@ -139,7 +142,7 @@ class Sessions:
                 self._counters.drop(DropReason.CONFLICT)
             return self._close(link, "name taken", now)
         existing = self.links.by_peer.get(hello.peer)
-        if existing is None and len(self.links.by_peer) >= self._config.links_max:
+        if existing is None and not self._has_room(link):
             self._counters.drop(DropReason.TABLE_FULL)
             return self._close(link, "no room", now)
         actions: list[Action] = []
@@ -306,6 +309,16 @@ class Sessions:
         return self._verifier.learn(hello.peer, hello.credential) and self._verifier.verify(
             hello.peer, covered, hello.proof
         )
+
+    def _has_room(self, link: Link) -> bool:
+        """Whether one more neighbour is taken; who dials us cannot have the places of those whom we dial."""
+        limit = self._config.links_max
+        if len(self.links.by_peer) >= limit:
+            return False
+        if link.address is not None:
+            return True
+        accepted = sum(each.address is None for each in self.links.by_peer.values())
+        return accepted < limit - limit // OWN_PART
 
     def _replaces(self, existing: Link, link: Link, hello: Hello) -> bool:
         if hello.epoch != existing.epoch:

@@ -29,6 +29,8 @@ from anabranch.overlay.identity import Identity
 from anabranch.overlay.intakes import Held, Intake
 from anabranch.overlay.matching import Matching
 from anabranch.overlay.posting import Posting
+from anabranch.overlay.qos import BEST_EFFORT
+from anabranch.overlay.routes import Route
 from anabranch.overlay.selections import Selections
 from anabranch.overlay.sessions import TimerKey
 from anabranch.overlay.timers import Timers
@@ -38,10 +40,21 @@ CONFIRM_EVERY_S = 0.02
 CONFIRM_DEADLINE_US = 1_000_000
 """Lets confirmations overtake bulk in the queues on their way."""
 ORIGINS_MAX = 4096
+REPEATED_S = 30.0
+"""After something came again, confirmations take further ways for so long."""
+WAYS_BACK_MAX = 4
 _CONFIRMS = int(Flag.CONFIRMS)
 
 IntakeKey = tuple[str, StreamKey, str]
 """(origin, stream, consumer)."""
+
+
+class Repeated(msgspec.Struct):
+    """How what one origin sent came again."""
+
+    until: float = 0.0
+    ways: list[tuple[str, ...]] = []
+    """Back to it."""
 
 
 class Taking:
@@ -72,6 +85,8 @@ class Taking:
         self._held_bytes = 0
         self._due: dict[str, dict[tuple[StreamKey, str], Progress | Intake]] = {}
         self._told_at: dict[str, float] = {}
+        self._repeated: dict[str, Repeated] = {}
+        """By origin, how what was taken before came again: its confirmations may not get there."""
         self.forgotten: dict[str, None] | None = None
         """Origins of streams that were forgotten, if anybody wants to know: who takes note clears it."""
 
@@ -136,7 +151,7 @@ class Taking:
                     selected=selected,
                 )
                 intake.settled(each.floor)
-                if not self._offer(intake, delivery, subscriptions, actions):
+                if not self._offer(intake, delivery, subscriptions, actions, now):
                     self._note(intake, now)
         return actions + self._confirm(origin, now)
 
@@ -271,6 +286,7 @@ class Taking:
         run: AssuredDelivery,
         subscriptions: tuple[SubscriptionId, ...],
         actions: list[Action],
+        now: float,
     ) -> bool:
         """Take a run in its order; whether something can be handed over now, which will be confirmed then."""
         count = len(run.payloads)
@@ -283,6 +299,8 @@ class Taking:
             return False
         ready: Held | None = run
         delivers = False
+        if run.first_sequence + count <= intake.expected:
+            self._note_repeated(run.origin, run.path, now)
         while ready is not None:
             assert isinstance(ready, AssuredDelivery)
             delivers |= self._pass_on(intake, ready, subscriptions, actions)
@@ -339,12 +357,35 @@ class Taking:
             self.for_ourselves += told
             return []
         self._counters.add("confirmations")
-        route = self._posting.route((origin,))
+        routes = [self._posting.route((origin,)), *self._ways_back(origin, now)]
         actions: list[Action] = []
         for at in range(0, len(told), PROGRESS_MAX):
             body = [encode_body(told[at : at + PROGRESS_MAX])]
-            actions += self._posting.post(route, body, _CONFIRMS, 0, now, CONFIRM_DEADLINE_US)
+            for route in routes:
+                actions += self._posting.post(route, body, _CONFIRMS, 0, now, CONFIRM_DEADLINE_US)
         return actions
+
+    def _note_repeated(self, origin: str, path: tuple[str, ...], now: float) -> None:
+        """What came again took another way, mostly: it is open, and so may be the same way back."""
+        repeated = self._repeated.pop(origin, None)
+        if repeated is None:
+            repeated = Repeated()
+            if len(self._repeated) >= ORIGINS_MAX:
+                del self._repeated[next(iter(self._repeated))]
+        self._repeated[origin] = repeated
+        repeated.until = now + REPEATED_S
+        way = path[::-1]
+        repeated.ways = [way, *(each for each in repeated.ways if each != way)][:WAYS_BACK_MAX]
+
+    def _ways_back(self, origin: str, now: float) -> list[Route]:
+        repeated = self._repeated.get(origin)
+        if repeated is None or origin == self._identity.peer:
+            return []
+        if repeated.until <= now:
+            del self._repeated[origin]
+            return []
+        usual = self._posting.ways(origin, BEST_EFFORT)
+        return [self._posting.along((way,)) for way in repeated.ways if way not in usual]
 
 
 def _size(payload: object) -> int:

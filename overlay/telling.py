@@ -31,6 +31,9 @@ from anabranch.overlay.spreading import Spreading
 from anabranch.overlay.topology import Topology
 from anabranch.security.entitlement import Rights
 
+OWN_PAUSE_MAX_S = 60.0
+"""While those whom we chose ourselves do not answer, we try further ones this often at least."""
+
 
 class Telling:
     """Records about ourselves out, records about others into the tables."""
@@ -80,6 +83,8 @@ class Telling:
         self._attributes: Row | None = None
         self._news = LinkNews(config, links)
         self._sites_told_at = -1e9
+        self._own_due = 0.0
+        self._own_pause_s = 0.0
         self._looked: tuple[int, int, tuple[str, ...]] = (-1, -1, ())
         """What decides who is reached, when that was last looked at."""
         self._unreached_since: dict[str, float] = {}
@@ -254,12 +259,12 @@ class Telling:
             return False
         return True
 
-    def wanted_neighbours(self, rng: Rng) -> list[str]:
+    def wanted_neighbours(self, rng: Rng, now: float) -> list[str]:
         """Addresses to dial so that this peer has enough links; at most one more each time."""
         if self._config.role is Role.CLIENT:
             return [addresses[0] for addresses in self.addresses_of.values() if addresses]
         linked = [link for link in self._links.by_peer.values() if not link.is_client]
-        if len(linked) >= self._config.neighbours_target:
+        if len(linked) >= self._config.neighbours_target and not self._lacks_own(linked, now):
             return []
         me = self._identity.peer
         candidates = sorted(
@@ -270,6 +275,18 @@ class Telling:
         if not candidates:
             return []
         return list(self.addresses_of[candidates[rng.randrange(len(candidates))]][:1])
+
+    def _lacks_own(self, linked: list[Link], now: float) -> bool:
+        """Whether others dialled nearly all of our links, and it is time to try one of our own again."""
+        wanted = min(self._config.neighbours_own_target, self._config.neighbours_target)
+        if sum(link.address is not None for link in linked) >= wanted:
+            self._own_pause_s = 0.0
+            return False
+        if now < self._own_due:
+            return False
+        self._own_pause_s = min(OWN_PAUSE_MAX_S, max(self._config.dial_interval_s, 2 * self._own_pause_s))
+        self._own_due = now + self._own_pause_s
+        return True
 
     def forget_untrusted(self) -> bool:
         """Forget what peers said whose credential ended; whether anything was."""

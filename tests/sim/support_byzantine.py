@@ -13,6 +13,7 @@ from anabranch.transport.simulator import Simulator
 from anabranch.transport.simulator.wires import Wire
 
 KEPT = 40
+DELAY_S = 3.0
 CHEATS = (
     "flip", "swap bodies", "mix seals", "no seal", "own seal", "flags", "deadline", "epoch",
     "origin", "redirect", "renumber", "repeat", "cut", "replies", "drop",
@@ -25,6 +26,7 @@ class Byzantine:
     def __init__(
         self, sim: Simulator, name: str, seed: int, share: float = 0.3, cheats: tuple[str, ...] = CHEATS
     ) -> None:
+        self.sim = sim
         self.name = name
         self.peer = sim.peers[name]
         self.rng = random.Random(f"byzantine/{seed}")
@@ -127,6 +129,12 @@ class Byzantine:
         return [bundle, *self.rng.sample(self.seen, min(3, len(self.seen)))]
 
     def _drop(self, wire: Wire, bundle: OutBundle) -> list[OutBundle]:
+        return []
+
+    def _delay(self, wire: Wire, bundle: OutBundle) -> list[OutBundle]:
+        """It passes the bundle on, much too late."""
+        sim, at = self.sim, self.sim.now + DELAY_S
+        sim.at(at, lambda: self.peer._put_bundle(wire, bundle, at))
         return []
 
     def _replies(self, wire: Wire, bundle: OutBundle) -> list[OutBundle]:
