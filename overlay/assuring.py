@@ -253,7 +253,7 @@ class Assuring:
         receiver.waits_until = 0.0
         if told.arrived > receiver.arrived:
             if receiver.attempts:
-                self._doubting.missed(receiver.peer, sorted(receiver.tried), now)
+                self._doubting.missed(receiver.peer, sorted(receiver.tried), receiver.attempts, now)
                 receiver.tried.clear()
             elif len(receiver.ways) == 1:
                 self._doubting.proven(receiver.peer, relays_of(receiver.ways))

@@ -208,7 +208,11 @@ class Consigning:
             avoided.update(*(receiver.tried for receiver in receivers))
         if not avoided:
             return ()
-        return self._doubting.ways(peer, frozenset(avoided), ATTEMPT_WAYS if attempts else 1)
+        ways = self._doubting.ways(peer, frozenset(avoided), ATTEMPT_WAYS if attempts else 1)
+        if not ways:  # all were tried: from the beginning
+            for receiver in receivers:
+                receiver.tried.clear()
+        return ways
 
     def _take_ourselves(
         self, stream: OutStream, assured: AssuredRun, started_at: float, now: float

@@ -15,7 +15,7 @@ from anabranch.overlay.routes import Routes
 from anabranch.security.signing import Verifier
 
 MISSES_MAX = 3
-"""So many times in a row without a success between: once or twice may be a link that failed."""
+"""So often a message is sent again, without a success between: once or twice may be a link that failed."""
 AROUND_FIRST_S = 30.0
 AROUND_MAX_S = 600.0
 """For how long a doubted relay is gone around; twice as long each time it fails again."""
@@ -43,8 +43,8 @@ class Doubting:
         self._found_at = -1
         """The version of the topology that these ways were found in."""
 
-    def missed(self, receiver: str, relays: Iterable[str], now: float) -> None:
-        """A message that took these relays was confirmed only after it had taken other ways as well."""
+    def missed(self, receiver: str, relays: Iterable[str], attempts: int, now: float) -> None:
+        """A message that took these relays was confirmed only when it was sent again, so many times."""
         doubts = self._doubts.get(receiver)
         if doubts is None:
             if len(self._doubts) >= RECEIVERS_MAX:
@@ -52,7 +52,7 @@ class Doubting:
             doubts = self._doubts[receiver] = {}
         for relay in relays:
             doubt = doubts.setdefault(relay, Doubt())
-            doubt.misses += 1
+            doubt.misses += attempts
             if doubt.misses >= MISSES_MAX and doubt.until <= now:
                 doubt.misses = MISSES_MAX - 1  # the next time, once is enough
                 doubt.until = now + doubt.around_s

@@ -49,12 +49,13 @@ IntakeKey = tuple[str, StreamKey, str]
 """(origin, stream, consumer)."""
 
 
-class Repeated(msgspec.Struct):
-    """How what one origin sent came again."""
+class Arrivals(msgspec.Struct):
+    """The ways by which the messages of one origin come."""
 
-    until: float = 0.0
-    ways: list[tuple[str, ...]] = []
-    """Back to it."""
+    last: tuple[str, ...] = ()
+    others: list[tuple[str, ...]] = []
+    """Of those that came again: our confirmations may not have got there."""
+    repeated_until: float = 0.0
 
 
 class Taking:
@@ -85,8 +86,7 @@ class Taking:
         self._held_bytes = 0
         self._due: dict[str, dict[tuple[StreamKey, str], Progress | Intake]] = {}
         self._told_at: dict[str, float] = {}
-        self._repeated: dict[str, Repeated] = {}
-        """By origin, how what was taken before came again: its confirmations may not get there."""
+        self._arrivals: dict[str, Arrivals] = {}
         self.forgotten: dict[str, None] | None = None
         """Origins of streams that were forgotten, if anybody wants to know: who takes note clears it."""
 
@@ -299,8 +299,7 @@ class Taking:
             return False
         ready: Held | None = run
         delivers = False
-        if run.first_sequence + count <= intake.expected:
-            self._note_repeated(run.origin, run.path, now)
+        self._note_way(run.origin, run.path, run.first_sequence + count <= intake.expected, now)
         while ready is not None:
             assert isinstance(ready, AssuredDelivery)
             delivers |= self._pass_on(intake, ready, subscriptions, actions)
@@ -365,27 +364,29 @@ class Taking:
                 actions += self._posting.post(route, body, _CONFIRMS, 0, now, CONFIRM_DEADLINE_US)
         return actions
 
-    def _note_repeated(self, origin: str, path: tuple[str, ...], now: float) -> None:
-        """What came again took another way, mostly: it is open, and so may be the same way back."""
-        repeated = self._repeated.pop(origin, None)
-        if repeated is None:
-            repeated = Repeated()
-            if len(self._repeated) >= ORIGINS_MAX:
-                del self._repeated[next(iter(self._repeated))]
-        self._repeated[origin] = repeated
-        repeated.until = now + REPEATED_S
-        way = path[::-1]
-        repeated.ways = [way, *(each for each in repeated.ways if each != way)][:WAYS_BACK_MAX]
+    def _note_way(self, origin: str, path: tuple[str, ...], is_repeated: bool, now: float) -> None:
+        """The way that something came is open, and so may be the same way back."""
+        arrivals = self._arrivals.get(origin)
+        if arrivals is None:
+            if len(self._arrivals) >= ORIGINS_MAX:
+                del self._arrivals[next(iter(self._arrivals))]
+            arrivals = self._arrivals[origin] = Arrivals()
+        if is_repeated:
+            arrivals.repeated_until = now + REPEATED_S
+            arrivals.others = [path, *(each for each in arrivals.others if each != path)][:WAYS_BACK_MAX]
+        else:
+            arrivals.last = path
 
     def _ways_back(self, origin: str, now: float) -> list[Route]:
-        repeated = self._repeated.get(origin)
-        if repeated is None or origin == self._identity.peer:
+        """Beside the usual one: some relay may keep what takes that."""
+        arrivals = self._arrivals.get(origin)
+        if arrivals is None:
             return []
-        if repeated.until <= now:
-            del self._repeated[origin]
-            return []
+        if arrivals.repeated_until <= now:
+            arrivals.others = []
         usual = self._posting.ways(origin, BEST_EFFORT)
-        return [self._posting.along((way,)) for way in repeated.ways if way not in usual]
+        ways = dict.fromkeys(path[::-1] for path in (arrivals.last, *arrivals.others))
+        return [self._posting.along((way,)) for way in ways if len(way) > 1 and way not in usual]
 
 
 def _size(payload: object) -> int:

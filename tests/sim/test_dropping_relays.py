@@ -111,7 +111,7 @@ def test_a_receiver_that_confirms_nothing_spoils_nobody_elses_ways() -> None:
 
 
 def test_copies_over_disjoint_paths_lose_nothing_to_a_relay_that_drops() -> None:
-    """Best effort, where an availability is asked for; what asks for nothing is lost, so the relay does drop."""
+    """Best effort, where an availability is asked for; the rest is lost, so the relay does drop."""
     sim = mesh(6)
     inboxes = {topic: sim.subscribe("x", topic) for topic in ("plain", "safe")}
     sim.run_for(1)
