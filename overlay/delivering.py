@@ -313,7 +313,7 @@ class Delivering:
             self._counters.drop(DropReason.NO_SUBSCRIBER, count)
             return
         if not self._restricting.may_publish(plan.origin, run.topic):
-            self._counters.drop(DropReason.DENIED, count)
+            self._restricting.denied(plan.origin, run.topic, count)
             return
         key = (plan.origin, plan.epoch, run.publisher)
         if self.streams.get(key) is None and not self._may_begin(plan, number):

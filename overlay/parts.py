@@ -63,7 +63,7 @@ class Parts:
         self.interests = Interests(self.selections)
         self.local = LocalSubscriptions()
         self.rights = rights
-        self.restricting = Restricting(identity.peer, rights, counters)
+        self.restricting = Restricting(identity.peer, rights, counters, verifier)
         self.matching = Matching(
             self.interests, self.local, config.cache_max, self.sites, identity.peer, self.restricting
         )

@@ -15,6 +15,7 @@ from anabranch.overlay.errors import DropReason, PeerError, UsageError
 from anabranch.overlay.headers import Flag
 from anabranch.overlay.replywire import Request, decode_items
 from anabranch.security.entitlement import PUBLISH, SUBSCRIBE, Rights
+from anabranch.security.signing import Verifier
 
 _REQUEST, _ASSURED = int(Flag.REQUEST), int(Flag.ASSURED)
 _NO_TOPICS = int(Flag.CONFIRMS | Flag.LETTER | Flag.REPLY)
@@ -23,12 +24,13 @@ _NO_TOPICS = int(Flag.CONFIRMS | Flag.LETTER | Flag.REPLY)
 class Restricting:
     """Asks the table of rights."""
 
-    def __init__(self, me: str, rights: Rights, counters: Counters) -> None:
+    def __init__(self, me: str, rights: Rights, counters: Counters, verifier: Verifier) -> None:
         self.rights = rights
         self.is_sealed = False
         """Whether bodies carry the seal of their origin."""
         self._me = me
         self._counters = counters
+        self._verifier = verifier
 
     def may_publish(self, peer: str, topic: str) -> bool:
         """Whether what this peer puts there may spread."""
@@ -58,9 +60,14 @@ class Restricting:
         content = parted(body)[1] if self.is_sealed else body
         for topic in _topics(flags, content[0]):
             if not self.may_publish(origin, topic):
-                self._counters.drop(DropReason.DENIED)
+                self.denied(origin, topic, 1)
                 return False
         return True
+
+    def denied(self, origin: str, topic: str, count: int) -> None:
+        """A peer put something that it has no right to put: for the counters and the log."""
+        self._counters.drop(DropReason.DENIED, count)
+        self._verifier.refuse(origin, f"publishes to {topic!r}, without a right to it that is known here")
 
 
 class _Head(msgspec.Struct, array_like=True):

@@ -13,9 +13,10 @@ from anabranch.overlay.restricting import Restricting
 from anabranch.overlay.selections import Selections
 from anabranch.overlay.sites import Sites
 from anabranch.security.entitlement import NoRights
+from anabranch.security.signing import NullVerifier
 
 TOPICS = ("a", "a/b", "b", "b/c/d")
-OPEN = Restricting("me", NoRights(), Counters())
+OPEN = Restricting("me", NoRights(), Counters(), NullVerifier())
 PATTERNS = st.sampled_from(["a", "a/*", "**", "b/**", "*", "a/b"])
 STEPS = st.lists(st.tuples(st.sampled_from("pqr"), st.frozensets(PATTERNS, max_size=3)), max_size=15)
 

@@ -221,6 +221,9 @@ class Answering:
             found = FoundRows([], error=str(error))
         if found is None:
             return None
+        if found.is_late:
+            desk.counters.add("queries_ended")
+            desk.identity.refused(asker, f"asked for more than is searched ({query.by}: {query.text[:80]!r})")
         desk.counters.add("topics_searched")
         topics: list[list[bytes]] = []
         signatures: list[bytes] = []

@@ -57,6 +57,8 @@ class FoundRows(msgspec.Struct, array_like=True):
     partial: bool = False
     """More would have been found with more time, or beyond the limit."""
     error: str = ""
+    is_late: bool = False
+    """Whether it was ended because it took too long, or too much memory."""
 
 
 def check_query(query: Query) -> Query:
@@ -113,7 +115,7 @@ def evaluate(
         return find(connection, query, condition, values, until)
     except sqlite3.OperationalError as error:
         if "interrupted" in str(error):
-            return FoundRows([], partial=True)
+            return FoundRows([], partial=True, is_late=True)
         raise QueryError(f"query {query.text[:80]!r}: {error}") from None
     except (sqlite3.Error, sqlite3.Warning) as error:
         raise QueryError(f"query {query.text[:80]!r}: {error}") from None
@@ -276,7 +278,7 @@ def _searched(
     found: list[int] = []
     for count, (row, text) in enumerate(texts):
         if count % _ROWS == 0 and time.monotonic() > until:
-            return FoundRows(found, partial=True)
+            return FoundRows(found, partial=True, is_late=True)
         if matches(text):
             if len(found) == limit:
                 return FoundRows(found, partial=True)

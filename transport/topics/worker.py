@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import os
 import resource
 import socket
 import struct
@@ -26,6 +27,8 @@ WAITING_MAX = 64
 WAITING_PER_ASKER_MAX = 8
 MEMORY_MAX_BYTES = 1024 * 1024 * 1024
 START_S = 10.0
+NICE = 19
+"""Whatever else the host has to do comes first."""
 _LENGTH = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()
 _found_decoder = msgspec.msgpack.Decoder(FoundRows)
@@ -134,7 +137,7 @@ class _Worker:
             except (TimeoutError, OSError, asyncio.IncompleteReadError):
                 self._counters.add("queries_killed")
                 await self._kill()
-                return FoundRows([], partial=True)
+                return FoundRows([], partial=True, is_late=True)
             return _found_decoder.decode(answer)
 
     async def _start(self) -> None:
@@ -170,6 +173,7 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
 def _serve(store: str, descriptor: int) -> None:
     """The process: queries in, rows out, until the other end is gone."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX_BYTES, MEMORY_MAX_BYTES))
+    os.nice(NICE)
     decoder = msgspec.msgpack.Decoder(Job)
     connection = open_for_queries(store)
     with socket.socket(fileno=descriptor) as link, link.makefile("rwb") as stream:
@@ -181,7 +185,7 @@ def _serve(store: str, descriptor: int) -> None:
             except QueryError as error:
                 found = FoundRows([], error=str(error))
             except (MemoryError, RecursionError):
-                found = FoundRows([], partial=True)
+                found = FoundRows([], partial=True, is_late=True)
             _say(stream, _encoder.encode(found))
 
 
