@@ -91,8 +91,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     neighbours_target: int = 4
     """A peer dials others it hears of until it has this many links; 0 keeps to the join addresses."""
     neighbours_own_target: int = 2
-    """Of its links a peer dials so many itself, at least, however many others dialled it: who dials in
-    numbers does not choose all of its neighbours."""
+    """Of its links a peer dials so many itself (up to half of its target), however many others dialled it:
+    who dials in numbers does not choose all of its neighbours."""
     dial_interval_s: float = 1.0
     """Pause between two looks for further neighbours."""
 

@@ -278,7 +278,7 @@ class Telling:
 
     def _lacks_own(self, linked: list[Link], now: float) -> bool:
         """Whether others dialled nearly all of our links, and it is time to try one of our own again."""
-        wanted = min(self._config.neighbours_own_target, self._config.neighbours_target)
+        wanted = min(self._config.neighbours_own_target, self._config.neighbours_target // 2)
         if sum(link.address is not None for link in linked) >= wanted:
             self._own_pause_s = 0.0
             return False

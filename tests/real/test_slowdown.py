@@ -55,7 +55,7 @@ def round_trip_us(options: Options, program: list[str]) -> float:
         if program:
             kind, *more = program
             words = [sys.executable, str(NUISANCES), kind, address, options.identities, *more]
-            nuisance = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            nuisance = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=None)
             assert nuisance.stdout is not None
             assert nuisance.stdout.readline() == b"ready\n"
         try:

@@ -131,6 +131,9 @@ FILES_OF_THREATS = {
     "T:": "tests/real/test_topics_hostile.py",
     "F:": "tests/sim/test_fairness.py",
     "S:": "tests/unit/test_sharing.py",
+    "D:": "tests/sim/test_dropping_relays.py",
+    "Y:": "tests/sim/test_sybils.py",
+    "E:": "tests/unit/test_sessions.py",
 }
 
 
