@@ -91,7 +91,7 @@ class Converging:
             state.back = list(path[-3::-1])
         if request.protocol.follows_tree and request.attempt == 0:
             for peer, names in behind.items():
-                self._await(state, peer, state.expected_of(names))
+                self._await(state, peer, state.audience.mask_of(names))
         if is_site:
             state.awaited[""] = 1 << state.index[self._identity.peer]
         state.expected |= state.outstanding
@@ -129,12 +129,12 @@ class Converging:
             return
         extra = 0
         for peer, names in behind.items():
-            mask = state.expected_of(names) & ~state.expected
+            mask = state.audience.mask_of(names) & ~state.expected
             if mask and not state.is_finished:
                 self._await(state, peer, mask)
             elif mask and parent == state.parent:
                 self._reporting.lost(self._to(state), state.key, mask, self._identity.peer, "asked too late")
-            extra |= state.expected_of(names)
+            extra |= state.audience.mask_of(names)
         state.expected |= extra
         if is_site:
             extra |= 1 << state.index[self._identity.peer]
@@ -167,7 +167,7 @@ class Converging:
         if state.request.protocol.follows_tree and parent:
             mask = 0
             for names in behind.values():
-                mask |= state.expected_of(names)
+                mask |= state.audience.mask_of(names)
             self._reporting.lost("", state.key, mask, self._identity.peer, "not kept there")
 
     def tell_unreached(
@@ -177,10 +177,7 @@ class Converging:
         reached = {self._identity.peer, client}
         for names in behind.values():
             reached.update(names)
-        mask = 0
-        for number, name in enumerate(request.sites):
-            if name in destinations and name not in reached:
-                mask |= 1 << number
+        mask = request.audience.mask_of(name for name in destinations if name not in reached)
         self._reporting.lost(client, request.key, mask, self._identity.peer, UNREACHED)
 
     # Reports from behind

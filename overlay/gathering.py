@@ -11,7 +11,7 @@ from anabranch.overlay.identity import Identity
 from anabranch.overlay.merging import Merge, merge_all
 from anabranch.overlay.paths import Path
 from anabranch.overlay.records import ReplyRecord
-from anabranch.overlay.replywire import Merged, Report, Request, bits, mask_of
+from anabranch.overlay.replywire import Audience, Merged, Report, Request, bits, mask_of
 
 CHECK_MAX_S = 30.0
 
@@ -29,12 +29,15 @@ class Poll(msgspec.Struct):
 class Harvest:
     """What is known of one request."""
 
-    def __init__(self, request: Request, merge: Merge | None, now: float, tau_s: float) -> None:
+    def __init__(
+        self, request: Request, audience: Audience, merge: Merge | None, now: float, tau_s: float
+    ) -> None:
         self.request = request
         self.number = request.number
         self.merge = merge
-        self.sites = tuple(request.sites)
-        self.index = {name: number for number, name in enumerate(self.sites)}
+        self.sites = audience.names
+        self.index = audience.places
+        self.mask_of = audience.mask_of
         self.all = (1 << len(self.sites)) - 1
         self.paths: dict[str, Path] = {}
         """The way that the request took to each site, as planned."""
@@ -71,14 +74,6 @@ class Harvest:
         mask = self.all & ~self.coverage.mask
         for site in self.missing:
             mask &= ~(1 << site)
-        return mask
-
-    def mask_of(self, names: tuple[str, ...]) -> int:
-        """These sites, as a set."""
-        mask = 0
-        for name in names:
-            if name in self.index:
-                mask |= 1 << self.index[name]
         return mask
 
     def is_new(self, site: int, subscriber: int) -> bool:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import msgspec
 
-from anabranch.overlay.actions import Action, RepliesArrived, Reply
+from anabranch.overlay.actions import Action, HarvestOver, RepliesArrived, Reply
 from anabranch.overlay.asking import UNREACHED, Expectation, Protocol, RequestKey
 from anabranch.overlay.codec import decode_value
 from anabranch.overlay.config import Config
@@ -21,11 +21,13 @@ from anabranch.overlay.paths import Path
 from anabranch.overlay.qos import Role
 from anabranch.overlay.recordbook import RecordBook
 from anabranch.overlay.replywire import (
+    NOBODY,
     SITES_MAX,
     Prompt,
     Report,
     Request,
     bits,
+    encode_value,
     mask_bytes,
     mask_of,
     version_of,
@@ -64,7 +66,10 @@ class Harvests:
         self._open: dict[int, Harvest] = {}
         self.bytes = 0
         """Replies kept for all of them."""
-        self._due: Timers[int] = Timers()
+        self.times: Timers[int] = Timers()
+        """When `due` has something to do."""
+        self.ended: list[HarvestOver] = []
+        """What has ended and was not looked at since."""
         self._seen_version = -1
         self._is_client = config.role is Role.CLIENT
         self._planned: tuple[Route, tuple[str, ...], dict[str, Path], dict[str, int]] | None = None
@@ -105,7 +110,7 @@ class Harvests:
             self._last,
             topic,
             payload,
-            list(sites),
+            encode_value(sites),
             protocol,
             merge_text,
             expects,
@@ -118,10 +123,11 @@ class Harvests:
         if protocol is Protocol.PUBLISH:
             own = self._book.get(me.peer, int(RecordKind.INTERESTS))
             request.records = [own] if own is not None else []
-        harvest = Harvest(request, merge, now, tau_s)
+        harvest = Harvest(request, request.audience if sites else NOBODY, merge, now, tau_s)
         self._counters.add("requests")
         if not sites:
-            return harvest, [harvest.over(harvest.result())]
+            self.ended.append(over := harvest.over(harvest.result()))
+            return harvest, [over]
         self._open[harvest.number] = harvest
         actions: list[Action] = []
         others = tuple(site for site in sites if site != me.peer)
@@ -146,7 +152,7 @@ class Harvests:
         harvest.heard_at = now
         self._reporting.vouching.sift(report, harvest.request)
         if not self._has_room(harvest, report):
-            return self._conclude(harvest, now)
+            return self._conclude(harvest)
         fresh = [gathered for entry in report.entries if (gathered := self._gather(harvest, entry))]
         for site, subscribers, _ in report.ended:
             harvest.end(site, subscribers)
@@ -179,8 +185,11 @@ class Harvests:
 
     def _has_room(self, harvest: Harvest, report: Report) -> bool:
         """Whether what it brings can be kept; else the sites concerned are missing, and say why."""
-        size = sum(len(raw) + ENTRY_BYTES for *_, raw, _ in report.entries)
-        size += sum(len(merged.state) + len(merged.mask) + ENTRY_BYTES for merged in report.merged)
+        size = 0
+        for _, _, _, raw, _ in report.entries:
+            size += len(raw) + ENTRY_BYTES
+        for merged in report.merged:
+            size += len(merged.state) + len(merged.mask) + ENTRY_BYTES
         if self.bytes + size <= self._config.harvest_max_bytes:
             harvest.held_bytes += size
             self.bytes += size
@@ -257,7 +266,7 @@ class Harvests:
     def due(self, now: float) -> list[Action]:
         """Times that are over: deadlines, silence, sites out of reach, sites to be asked again."""
         actions: list[Action] = []
-        for _, number in self._due.pop_due(now):
+        for _, number in self.times.pop_due(now):
             harvest = self._open.get(number)
             if harvest is None:
                 continue
@@ -269,7 +278,7 @@ class Harvests:
             self._judge_unreached(harvest, now)
             actions += self._ask_again(harvest, now)
             self._check(harvest, now)
-            actions += self._conclude(harvest, now)
+            actions += self._conclude(harvest)
         return actions
 
     def _judge_unreached(self, harvest: Harvest, now: float) -> None:
@@ -361,8 +370,7 @@ class Harvests:
         harvest = self._open.get(number)
         return self._end(harvest, why) if harvest is not None else []
 
-    def _conclude(self, harvest: Harvest, now: float) -> list[Action]:
-        del now
+    def _conclude(self, harvest: Harvest) -> list[Action]:
         if not harvest.open_mask:
             return self._end(harvest, "")
         self._rearm(harvest)
@@ -373,18 +381,15 @@ class Harvests:
             harvest.missing[site] = harvest.where(site, why)
         del self._open[harvest.number]
         self.bytes -= harvest.held_bytes
-        self._due.cancel(harvest.number)
+        self.times.cancel(harvest.number)
         if why:
             for peer, mask in harvest.awaited.items():
                 if mask and peer:
                     self._reporting.item(peer, Prompt(*harvest.request.key, "close"))
         result = harvest.result()
         self._counters.add("harvests_complete" if result.complete else "harvests_partial")
-        return [harvest.over(result)]
-
-    def next_timeout(self) -> float | None:
-        """When `due` has something to do."""
-        return self._due.next()
+        self.ended.append(over := harvest.over(result))
+        return [over]
 
     def open_keys(self) -> list[RequestKey]:
         """The requests that are open."""
@@ -397,4 +402,4 @@ class Harvests:
             harvest.check_invariants()
 
     def _rearm(self, harvest: Harvest) -> None:
-        self._due.set_earliest(harvest.number, harvest.due(self._config))
+        self.times.set_earliest(harvest.number, harvest.due(self._config))

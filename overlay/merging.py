@@ -37,6 +37,8 @@ class Merge(msgspec.Struct, frozen=True):
     """The result when nobody replied with a value."""
     expects: Expectation = []
     """What it can work with."""
+    merge_many: Callable[[list[State]], State] | None = None
+    """The same as `merge` of one after the other, where that can be done in one go."""
 
 
 class Merges:
@@ -86,7 +88,11 @@ class Merges:
 
 def merge_all(merge: Merge, states: list[State]) -> State:
     """One state of several; None when there is none."""
-    return reduce(merge.merge, states) if states else None
+    if not states:
+        return None
+    if merge.merge_many is not None:
+        return merge.merge_many(states)
+    return reduce(merge.merge, states)
 
 
 def _lifted(lift: Callable[[Any], Any] | None) -> Callable[[object, str, int], State]:
@@ -117,14 +123,19 @@ def _histogram(option: str) -> Merge:
         _as_histogram,
         {},
         ["scalar"],
+        _add_all_counts,
     )
 
 
 def _add_counts(a: dict[Any, int], b: dict[Any, int]) -> dict[Any, int]:
-    small, large = (a, b) if len(a) < len(b) else (b, a)
-    total = dict(large)
-    for key, count in small.items():
-        total[key] = total.get(key, 0) + count
+    return _add_all_counts([a, b])
+
+
+def _add_all_counts(states: list[dict[Any, int]]) -> dict[Any, int]:
+    total: dict[Any, int] = {}
+    for state in states:
+        for key, count in state.items():
+            total[key] = total.get(key, 0) + count
     return total
 
 
@@ -138,7 +149,13 @@ def _as_histogram(state: dict[bytes, int]) -> dict[object, int]:
 
 def _count(option: str) -> Merge:
     _plain(option, "count")
-    return Merge("count", lambda _v, _s, _n: 1, lambda a, b: a + b, lambda state: state, 0)
+    return Merge(
+        "count", lambda _v, _s, _n: 1, lambda a, b: a + b, lambda state: state, 0, merge_many=_add_up
+    )
+
+
+def _add_up(states: list[int]) -> int:
+    return sum(states)
 
 
 def _distinct(option: str) -> Merge:
@@ -272,7 +289,7 @@ def _quantiles(option: str) -> Merge:
         ordered = sorted((_bin_value(mapping, name), count) for name, count in state.items())
         return {each: _quantile(ordered, each) for each in wanted}
 
-    return Merge("quantiles", lift, _add_counts, finish, None, ["float"])
+    return Merge("quantiles", lift, _add_counts, finish, None, ["float"], _add_all_counts)
 
 
 def _bin_value(mapping: Any, name: str) -> float:

@@ -189,7 +189,7 @@ class Node(Commands):
 
     def take_actions(self) -> list[Action]:
         """What the shell has to do now, in this order."""
-        if self._replies.is_pending:
+        if self._replies.reporting.is_pending:
             self._actions += self._replies.flush()
         actions, self._actions = self._actions, []
         return actions

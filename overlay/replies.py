@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from anabranch.overlay.actions import Action, HarvestOver, SubscribersChanged, Write
+from anabranch.overlay.actions import Action, SubscribersChanged, Write
 from anabranch.overlay.asking import Expectation, Protocol, RequestKey
 from anabranch.overlay.codec import Frame, decode_value
 from anabranch.overlay.config import Config
@@ -246,6 +246,8 @@ class Replies:
         for state in self.tending.take_due(now):
             self._converging.look(state, now)
         actions = self.harvests.due(now) + self._polling.due(now)
+        self._set_earliest(self.tending.times.next())
+        self._set_earliest(self.harvests.times.next())
         self._arm()
         return self._after(actions, now)
 
@@ -264,17 +266,12 @@ class Replies:
     def flush(self) -> list[Action]:
         """What was gathered in this turn leaves."""
         now = self._now
-        actions: list[Action] = self.siting.take_aside()
+        actions: list[Action] = []
         while own := self.reporting.take_own():
             for report in own:
                 actions += self.harvests.take(report, "", now)
         actions += self.reporting.flush(now)
         return self._after(actions, now)
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether `flush` has something to do."""
-        return self.reporting.is_pending or self.siting.has_aside
 
     def check_invariants(self) -> None:
         """What must hold after every input."""
@@ -329,7 +326,7 @@ class Replies:
         started_at: float,
         now: float,
     ) -> list[Action]:
-        if is_site and self._identity.peer not in request.sites:
+        if is_site and self._identity.peer not in request.audience.places:
             raise PeerError(DropReason.MALFORMED, "we are not among the sites of the request")
         payload = decode_value(memoryview(request.payload)) if is_site else None
         if is_site and request.to:
@@ -341,7 +338,8 @@ class Replies:
             return []
         subscriptions = self.siting.subscribers(request)
         self.siting.admit(state, subscriptions)
-        self._converging.conclude(state)
+        if not subscriptions:
+            self._converging.conclude(state)
         self._counters.add("requests_received", len(subscriptions))
         return self.siting.deliveries(state, payload, path, max(0.0, now - started_at), now)
 
@@ -382,19 +380,26 @@ class Replies:
 
     def _after(self, actions: list[Action], now: float) -> list[Action]:
         """Free what belonged to requests of ours that have ended, and write them to the logs."""
-        for action in list(actions):
-            if isinstance(action, HarvestOver):
-                key = RequestKey(self._identity.peer, self._identity.epoch, action.number)
-                state = self.tending.get(key)
-                if state is not None:
-                    self.siting.withdraw(state)
-                    self.tending.free(state)
-                begun = self._begun.pop(action.number, now)
-                if self._sessions.recording:
-                    actions.append(Write(reply_record(self._identity, action, begun, now)))
+        if not self.harvests.ended:
+            return actions
+        ended, self.harvests.ended = self.harvests.ended, []
+        for over in ended:
+            key = RequestKey(self._identity.peer, self._identity.epoch, over.number)
+            state = self.tending.get(key)
+            if state is not None:
+                self.siting.withdraw(state)
+                self.tending.free(state)
+            begun = self._begun.pop(over.number, now)
+            if self._sessions.recording:
+                actions.append(Write(reply_record(self._identity, over, begun, now)))
         return actions
 
     def _arm(self) -> None:
-        for part in (self.tending, self.harvests, self._polling):
-            if (due := part.next_timeout()) is not None:
-                self._timers.set_earliest(("replies", 0), due)
+        self._set_earliest(self.tending.times.news())
+        self._set_earliest(self.harvests.times.news())
+        if self._polling.is_busy:
+            self._set_earliest(self._polling.next_timeout())
+
+    def _set_earliest(self, due: float | None) -> None:
+        if due is not None:
+            self._timers.set_earliest(("replies", 0), due)

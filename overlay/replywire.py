@@ -5,6 +5,9 @@ the publisher. Prompts are for the next peer only. Sites are named by their plac
 sets of sites are bit masks over it.
 """
 
+from collections.abc import Iterable
+from functools import lru_cache
+
 import msgspec
 
 from anabranch.overlay.asking import Expectation, Protocol, RequestKey, is_expectation
@@ -15,10 +18,33 @@ from anabranch.overlay.identifiers import is_peer_name
 
 SITES_MAX = 16_384
 """Sites that one request may ask: a mask is 2 KiB then."""
+AUDIENCES_CACHED = 64
+AUDIENCE_CACHED_MAX_BYTES = 64 * 1024
+"""Requests to the same sites again are the rule; larger lists are read each time."""
 NUMBER_MAX = 2**53
 COUNT_MAX = 2**32
 """Above what one part may hold: many of them still add up to what can be encoded."""
 _BROKEN = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
+
+
+class Audience(msgspec.Struct, frozen=True):
+    """The sites that a request asks. Shared: nobody changes it."""
+
+    names: tuple[str, ...]
+    places: dict[str, int]
+    """By name, the place in the list."""
+
+    def mask_of(self, names: Iterable[str]) -> int:
+        """These sites, as a set; names that are not asked are left out."""
+        places = self.places
+        mask = 0
+        for name in names:
+            if (place := places.get(name)) is not None:
+                mask |= 1 << place
+        return mask
+
+
+NOBODY = Audience((), {})
 
 
 class Request(msgspec.Struct, array_like=True, tag="q"):
@@ -30,8 +56,8 @@ class Request(msgspec.Struct, array_like=True, tag="q"):
     """Per origin and epoch."""
     topic: str
     payload: msgspec.Raw
-    sites: list[str]
-    """All that are asked, sorted."""
+    sites: msgspec.Raw
+    """The names of all that are asked, sorted: see `audience`."""
     protocol: Protocol
     merge: str
     expects: list[Expectation]
@@ -54,6 +80,12 @@ class Request(msgspec.Struct, array_like=True, tag="q"):
     def key(self) -> RequestKey:
         """Its name."""
         return RequestKey(self.origin, self.epoch, self.number)
+
+    @property
+    def audience(self) -> Audience:
+        """Who is asked; PeerError when that makes no sense."""
+        encoded = bytes(self.sites)
+        return _known_audience(encoded) if len(encoded) <= AUDIENCE_CACHED_MAX_BYTES else _audience(encoded)
 
 
 class Merged(msgspec.Struct, array_like=True):
@@ -121,6 +153,7 @@ Item = Request | Report | Prompt
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Item])
+_names_decoder = msgspec.msgpack.Decoder(tuple[str, ...])
 
 
 def encode_items(items: list[Item]) -> bytes:
@@ -182,16 +215,26 @@ def _check_report(report: Report) -> None:
         raise PeerError(DropReason.MALFORMED, "report")
 
 
+def _audience(encoded: bytes) -> Audience:
+    try:
+        names = _names_decoder.decode(encoded)
+    except _BROKEN as error:
+        raise PeerError(DropReason.MALFORMED, f"sites: {error}") from None
+    places = {name: place for place, name in enumerate(names)}
+    if not 0 < len(names) <= SITES_MAX or len(places) != len(names) or not all(map(is_peer_name, names)):
+        raise PeerError(DropReason.MALFORMED, "sites")
+    return Audience(names, places)
+
+
+_known_audience = lru_cache(AUDIENCES_CACHED)(_audience)
+
+
 def _check_request(request: Request) -> None:
-    sites = request.sites
     if (
-        not 0 < len(sites) <= SITES_MAX
-        or not all(map(is_peer_name, sites))
-        or len(set(sites)) != len(sites)
-        or not 0 < request.within_us < 2**32
+        not 0 < request.within_us < 2**32
         or not 0 <= request.attempt < NUMBER_MAX
         or not 0 < request.open_from <= request.number
         or not all(map(is_expectation, request.expects))
-        or len(request.known) > len(sites)
+        or len(request.known) > len(request.audience.names)
     ):
         raise PeerError(DropReason.MALFORMED, "request")

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from anabranch.overlay.actions import Action, SendBundle
+from anabranch.overlay.actions import Action, SendAside, SendBundle
 from anabranch.overlay.asking import RequestKey
 from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame, decode_tail, encode_tail
@@ -57,14 +57,12 @@ class Reporting:
         self._next: dict[str, list[_Batch]] = {}
         self._straight: dict[str, list[_Batch]] = {}
         self._own: list[Report] = []
+        self._aside: list[Action] = []
+        self.is_pending = False
+        """Whether anything waits for `flush`."""
         self._known: dict[tuple[str, bytes], tuple[str, ...]] = {}
         """Sites by next peer and tail."""
         self._tail: tuple[int, bytes] = (-1, b"")
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether anything waits for `flush`."""
-        return bool(self._next or self._straight or self._own)
 
     def is_linked(self, peer: str) -> bool:
         """Whether a peer is a neighbour now."""
@@ -119,11 +117,17 @@ class Reporting:
         else:
             batch.items.append(item)
 
+    def aside(self, reply: SendAside) -> None:
+        """A reply that goes past the mesh."""
+        self.is_pending = True
+        self._aside.append(reply)
+
     # Leaving
 
     def flush(self, now: float) -> list[Action]:
-        """Everything gathered, as bundles."""
-        actions: list[Action] = []
+        """Everything gathered, as bundles; `take_own` comes first."""
+        actions, self._aside = self._aside, []
+        self.is_pending = False
         next_peers, self._next = self._next, {}
         for peer, batches in next_peers.items():
             for batch in batches:
@@ -181,6 +185,7 @@ class Reporting:
 
     def _batch(self, to: str, origin: str, size: int) -> _Batch | None:
         """Where to put something of this size; None when it is for ourselves."""
+        self.is_pending = True
         if origin == self._identity.peer and not to:
             return None
         batches = self._next.setdefault(to, []) if to else self._straight.setdefault(origin, [])

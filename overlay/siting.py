@@ -54,17 +54,6 @@ class Siting:
         self._tending = tending
         self._reporting = reporting
         self._counters = counters
-        self._aside: list[Action] = []
-
-    @property
-    def has_aside(self) -> bool:
-        """Whether `take_aside` has something."""
-        return bool(self._aside)
-
-    def take_aside(self) -> list[Action]:
-        """Replies that go past the mesh."""
-        aside, self._aside = self._aside, []
-        return aside
 
     def subscribers(self, request: Request) -> tuple[SubscriptionId, ...]:
         """Who here is asked, by what this site is now."""
@@ -200,7 +189,7 @@ class Siting:
             report = Report(*key, entries, ended)
             report.records = self._news(state)
             frame = encode_items([report])
-            self._aside.append(SendAside(state.request.protocol, state.request.reply_to, frame))
+            self._reporting.aside(SendAside(state.request.protocol, state.request.reply_to, frame))
             return
         to = "" if state.is_straight else state.parent
         for entry in entries:

@@ -3,7 +3,7 @@
 Soft state: everything in here ends by itself, with the request's own time at the latest. Acts on nothing.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -25,6 +25,7 @@ class Tended:
     """One request as this peer sees it."""
 
     __slots__ = (
+        "audience",
         "awaited",
         "back",
         "check_at",
@@ -56,7 +57,8 @@ class Tended:
         self.request = request
         self.merge = merge
         """None unless replies are merged here."""
-        self.index = {name: number for number, name in enumerate(request.sites)}
+        self.audience = request.audience
+        self.index = self.audience.places
         self.parent = ""
         """Whom it came from; empty when that is this peer's own application."""
         self.is_straight = False
@@ -92,15 +94,6 @@ class Tended:
         self.sent_at = now
         """When something was last sent to the parent."""
         self.unreached_since: float | None = None
-
-    def expected_of(self, names: Iterable[str]) -> int:
-        """These sites, as a set; names that the request does not have are left out."""
-        mask = 0
-        for name in names:
-            number = self.index.get(name)
-            if number is not None:
-                mask |= 1 << number
-        return mask
 
     @property
     def outstanding(self) -> int:
@@ -144,7 +137,8 @@ class Tending:
         self._by_origin: dict[str, dict[RequestKey, Tended]] = {}
         self._over: dict[RequestKey, None] = {}
         self._open_from: dict[str, tuple[int, int]] = {}
-        self._due: Timers[RequestKey] = Timers()
+        self.times: Timers[RequestKey] = Timers()
+        """When `take_due` has something."""
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -195,7 +189,7 @@ class Tending:
         del of_origin[state.key]
         if not of_origin:
             del self._by_origin[state.key.origin]
-        self._due.cancel(state.key)
+        self.times.cancel(state.key)
         self.bytes -= state.held_bytes
         self.remember_over(state.key)
 
@@ -218,15 +212,11 @@ class Tending:
 
     def rearm(self, state: Tended) -> None:
         """Its times may have changed; one that is later now is found out when it comes."""
-        self._due.set_earliest(state.key, state.due)
-
-    def next_timeout(self) -> float | None:
-        """When `take_due` has something."""
-        return self._due.next()
+        self.times.set_earliest(state.key, state.due)
 
     def take_due(self, now: float) -> list[Tended]:
         """Requests to look at now."""
-        return [self._tended[key] for _, key in self._due.pop_due(now) if key in self._tended]
+        return [self._tended[key] for _, key in self.times.pop_due(now) if key in self._tended]
 
     def check_invariants(self) -> None:
         """What must hold after every input."""

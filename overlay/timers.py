@@ -16,11 +16,13 @@ class Timers(Generic[K]):
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._counter = 0
+        self._is_changed = False
 
     def set(self, key: K, due: float) -> None:
         """Arm a timer, or move it."""
         self._due[key] = due
         self._counter += 1
+        self._is_changed = True
         heapq.heappush(self._heap, (due, self._counter, key))
 
     def set_earliest(self, key: K, due: float) -> None:
@@ -42,6 +44,13 @@ class Timers(Generic[K]):
         while heap and self._due.get(heap[0][2]) != heap[0][0]:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
+
+    def news(self) -> float | None:
+        """When the earliest timer is due, if any was armed or moved since the last call."""
+        if not self._is_changed:
+            return None
+        self._is_changed = False
+        return self.next()
 
     def pop_due(self, now: float) -> list[tuple[float, K]]:
         """The timers that are due, disarmed, in order of their time."""

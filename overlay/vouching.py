@@ -37,7 +37,7 @@ class Vouching:
 
     def sift(self, report: Report, request: Request) -> None:
         """Take out of a report what does not come from the site that it names."""
-        sites = request.sites
+        sites = request.audience.names
         report.ended = [each for each in report.ended if 0 <= each[0] < len(sites)]
         sealing = self._sealing
         if sealing is None:

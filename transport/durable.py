@@ -34,6 +34,8 @@ class DurableSubscription(Subscription):
     Asking for the next message accepts the one before, unless `auto_accept` is False.
     """
 
+    _waits_between = True
+
     def __init__(
         self,
         host: Host,

@@ -1,7 +1,8 @@
 """Keeps the event loop awake for a moment after something arrived, where that pays: in conversations.
 
 Waking a sleeping thread takes longer than answering a message. While awake, the thread gives way to others
-after each look, ZeroMQ's own among them. It stops by itself where nothing comes soon after something came.
+after each look, ZeroMQ's own among them. It stops by itself where nothing comes soon after something came, and
+where others need the core for longer than it takes to bring a message.
 """
 
 import asyncio
@@ -11,6 +12,8 @@ import time
 CONVERSATION_MAX_BYTES = 16 * 1024
 """Who reads more at once takes in a stream: nobody waits for an answer, and others need the core."""
 CREDIT_MAX = 8
+CONTESTED_S = 0.0001
+"""Who gives way and gets the core back later than this keeps it from those whom the message is waited from."""
 TRY_EVERY = 32
 """Without credit, every so many arrivals it is tried again whether more comes soon."""
 
@@ -41,9 +44,12 @@ class BusyPoll:
             self._loop.call_soon(self._look)
 
     def _look(self) -> None:
-        if time.monotonic() < self._until:
+        now = time.monotonic()
+        if now < self._until:
             os.sched_yield()
-            self._loop.call_soon(self._look)
-        else:
-            self._is_polling = False
-            self._credit = max(0, self._credit - 1)
+            if time.monotonic() - now < CONTESTED_S:
+                self._loop.call_soon(self._look)
+                return
+            self._credit = 0
+        self._is_polling = False
+        self._credit = max(0, self._credit - 1)

@@ -131,7 +131,7 @@ class Replying:
         """What is said within one turn of the loop leaves together."""
         if not self._turns_soon:
             self._turns_soon = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._turns_soon = False

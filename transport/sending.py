@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 
 import zmq
 
-from anabranch.overlay.actions import SendBundle
 from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import Frame
 from anabranch.overlay.counters import Counters, sent_bytes_of
@@ -70,13 +69,15 @@ class Sending:
         self._pending[link] = connection
 
     def send_bundle(self, link: LinkId, bundle: OutBundle) -> None:
-        """Queue a bundle, and send it if the socket takes it."""
+        """Send a bundle past an empty queue if the socket takes it, else queue it; then `finish_turn`."""
         connection = self._connections.get(link)
         if connection is None:
             self._counters.drop(DropReason.NO_LINK, bundle.messages or 1)
             return
-        queue = connection.queue
         share(bundle.body)
+        if not connection.blocked_since and self._express(connection, bundle, time.monotonic()):
+            return
+        queue = connection.queue
         if not queue.put_bundle(bundle):
             self._counters.drop(DropReason.QUEUE_FULL, bundle.messages or 1)
             return
@@ -93,22 +94,19 @@ class Sending:
                 self._flooded[link] = connection
                 self._on_flooded(connection, FLOODED_PAUSE_S)
 
-    def send_express(self, action: SendBundle, now: float) -> None:
-        """Send a bundle past an empty queue, or queue it. `finish_turn` must follow."""
-        connection = self._connections.get(action.link)
-        if connection is not None and not connection.blocked_since:
-            frames = connection.queue.express(action.bundle, now)
-            if frames is not None:
-                try:
-                    connection.send(frames)
-                except zmq.ZMQError:
-                    pass  # full or gone: the usual way finds out which
-                else:
-                    connection.queue.express_sent(action.bundle, now)
-                    self._count_sent("sent.data_bytes", frames)
-                    self._touched[connection.socket] = connection
-                    return
-        self.send_bundle(action.link, action.bundle)
+    def _express(self, connection: Connection, bundle: OutBundle, now: float) -> bool:
+        """Whether a bundle left at once."""
+        frames = connection.queue.express(bundle, now)
+        if frames is None:
+            return False
+        try:
+            connection.send(frames)
+        except zmq.ZMQError:
+            return False  # full or gone: the usual way finds out which
+        connection.queue.express_sent(bundle, now)
+        self._count_sent("sent.data_bytes", frames)
+        self._touched[connection.socket] = connection
+        return True
 
     def finish_turn(self) -> None:
         """Send what is queued; look again at sockets that sent, for a send may swallow the edge."""

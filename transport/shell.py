@@ -102,7 +102,7 @@ class Shell:
         action = self.node.express(outlet, payload, now)
         if action is None:
             return False
-        self.wiring.sending.send_express(action, now)
+        self.wiring.sending.send_bundle(action.link, action.bundle)
         self._corked = True
         self._loop.call_soon(self._uncork)
         return True

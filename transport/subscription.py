@@ -5,6 +5,7 @@ import inspect
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextvars import copy_context
 from itertools import count as counting
 from itertools import repeat
 from operator import length_hint
@@ -61,6 +62,9 @@ class Subscription:
     iteration under way then ends too.
     """
 
+    _waits_between = False
+    """Whether the next message may take time to get."""
+
     def __init__(
         self,
         host: Host,
@@ -97,8 +101,18 @@ class Subscription:
         self._offered = 0
         self._rate_mark = (0, 0.0)
         self._task: asyncio.Task[None] | None = None
-        if callback is not None:
-            self._task = asyncio.get_running_loop().create_task(self._call(callback))
+        self._callback: Callback | None = None
+        """A plain one, which is called without a task."""
+        self._is_due = False
+        """Whether it is about to be called."""
+        if callback is None:
+            return
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        if self._waits_between or inspect.iscoroutinefunction(callback):
+            self._task = self._loop.create_task(self._call(callback))
+        else:
+            self._callback = callback
 
     @property
     def pending(self) -> int:
@@ -184,8 +198,12 @@ class Subscription:
         self._pending += count
         self._offered += count
         waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        if waiter is not None:
+            if not waiter.done():
+                waiter.set_result(None)
+        elif self._callback is not None and not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._call_plainly, context=self._context)
 
     def _offer_crowded(self, run: DeliveredRun, count: int) -> tuple[DeliveredRun, int]:
         """What of a run there is room for, after the policy had its say."""
@@ -244,6 +262,20 @@ class Subscription:
         self._hand_payloads = iter(payloads)
         self._hand = map(Message, self._hand_payloads, counting(run.first_sequence + first), repeat(run))
 
+    def _waiting(self) -> Iterator[Message]:
+        """What waits now and comes meanwhile, one by one."""
+        while True:
+            for message in self._hand:
+                if self._blocked_at:
+                    self._keep_blocking()
+                yield message
+            if not self._runs:
+                return
+            if len(self._runs[0].payloads) == 1:
+                yield self._take()
+            else:
+                self._fill_hand()
+
     def _return_hand(self) -> None:
         """Put what a loop took and did not use back in front, so that it is asked about each from now on."""
         run, left = self._hand_run, len(list(self._hand_payloads))
@@ -300,7 +332,7 @@ class Subscription:
                 self._host.application_backlog(path, BLOCK_MAX_S)
 
     async def _wait(self) -> None:
-        if self._waiter is not None:
+        if self._waiter is not None or self._callback is not None:
             raise UsageError(f"subscription to {self.pattern!r} is read twice at a time: use one reader each")
         self._waiter = asyncio.get_running_loop().create_future()
         try:
@@ -313,16 +345,42 @@ class Subscription:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
+    def _call_plainly(self) -> None:
+        """Call back for what waits. What turns out to take time is left to a task, from then on."""
+        self._is_due = False
+        callback = self._callback
+        for message in self._waiting():
+            if callback is None or self._closed:
+                return
+            try:
+                outcome = callback(message)
+            except Exception:  # noqa: BLE001 - as in `_call`
+                self._note_failure(message)
+                continue
+            if outcome is not None and inspect.isawaitable(outcome):
+                self._callback = None
+                self._task = self._loop.create_task(self._call_after(outcome, message, callback))
+                return
+
+    async def _call_after(self, outcome: Awaitable[None], message: Message, callback: Callback) -> None:
+        try:
+            await outcome
+        except Exception:  # noqa: BLE001 - as in `_call`
+            self._note_failure(message)
+        await self._call(callback)
+
     async def _call(self, callback: Callback) -> None:
-        is_async = inspect.iscoroutinefunction(callback)
         async for message in self:
             try:
                 outcome = callback(message)
-                if outcome is not None and (is_async or inspect.isawaitable(outcome)):
+                if outcome is not None and inspect.isawaitable(outcome):
                     await outcome
-            except Exception:  # the application's own failure must not end the subscription
-                self._host.counters.add("callback_errors")
-                log.exception("callback failed", pattern=self.pattern, topic=message.topic)
+            except Exception:  # noqa: BLE001 - the application's own failure must not end the subscription
+                self._note_failure(message)
+
+    def _note_failure(self, message: Message) -> None:
+        self._host.counters.add("callback_errors")
+        log.exception("callback failed", pattern=self.pattern, topic=message.topic)
 
 
 def _first(run: DeliveredRun, count: int) -> DeliveredRun:

@@ -347,7 +347,7 @@ def _item(reader: Reader, world: Sender) -> Item:
             number,
             reader.pick(TOPICS),
             _raw(reader),
-            sorted(names),
+            msgspec.Raw(encode_body(sorted(names))),
             tuple(Way)[reader.byte() % len(Way)],
             reader.pick(MERGES),
             [["scalar"]] if reader.flag() else [],

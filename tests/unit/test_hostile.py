@@ -277,7 +277,8 @@ def test_a_second_request_under_a_number_in_use_is_refused() -> None:
     driver, link = victim()
     for hop, (sites, is_for_us) in enumerate(((["c"], False), (["c", "me"], True))):
         way = tail("b", to=[("c", below(True))], deliver=is_for_us)
-        asked = Request("b", 1, 1, "a", encode_value(1), sites, Protocol.CONVERGE, "", [], 10**6, 1)
+        named = encode_value(sites)
+        asked = Request("b", 1, 1, "a", encode_value(1), named, Protocol.CONVERGE, "", [], 10**6, 1)
         head = encode_bundle_header(Flag.REQUEST, hop, hop, 0, 0, encode_tail(way))
         driver.frames(link, head + encode_items([asked]))
     assert driver.drops() == {"conflict": 1}
