@@ -8,7 +8,7 @@ from itertools import pairwise
 import msgspec
 
 from anabranch.overlay.actions import Action, HarvestOver, RepliesArrived, Reply
-from anabranch.overlay.asking import UNREACHED, Expectation, Protocol, RequestKey
+from anabranch.overlay.asking import UNREACHED, Expectation, Protocol
 from anabranch.overlay.codec import decode_value
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
@@ -32,7 +32,7 @@ from anabranch.overlay.replywire import (
     mask_of,
     version_of,
 )
-from anabranch.overlay.reporting import ENTRY_BYTES, Reporting
+from anabranch.overlay.reporting import Reporting, size_of
 from anabranch.overlay.routes import Route, Routes
 from anabranch.overlay.timers import Timers
 from anabranch.overlay.vouching import Entry
@@ -185,11 +185,7 @@ class Harvests:
 
     def _has_room(self, harvest: Harvest, report: Report) -> bool:
         """Whether what it brings can be kept; else the sites concerned are missing, and say why."""
-        size = 0
-        for _, _, _, raw, _ in report.entries:
-            size += len(raw) + ENTRY_BYTES
-        for merged in report.merged:
-            size += len(merged.state) + len(merged.mask) + ENTRY_BYTES
+        size = size_of(report)
         if self.bytes + size <= self._config.harvest_max_bytes:
             harvest.held_bytes += size
             self.bytes += size
@@ -390,10 +386,6 @@ class Harvests:
         self._counters.add("harvests_complete" if result.complete else "harvests_partial")
         self.ended.append(over := harvest.over(result))
         return [over]
-
-    def open_keys(self) -> list[RequestKey]:
-        """The requests that are open."""
-        return [harvest.request.key for harvest in self._open.values()]
 
     def check_invariants(self) -> None:
         """What must hold after every input."""

@@ -246,8 +246,6 @@ class Replies:
         for state in self.tending.take_due(now):
             self._converging.look(state, now)
         actions = self.harvests.due(now) + self._polling.due(now)
-        self._set_earliest(self.tending.times.next())
-        self._set_earliest(self.harvests.times.next())
         self._arm()
         return self._after(actions, now)
 
@@ -395,11 +393,6 @@ class Replies:
         return actions
 
     def _arm(self) -> None:
-        self._set_earliest(self.tending.times.news())
-        self._set_earliest(self.harvests.times.news())
-        if self._polling.is_busy:
-            self._set_earliest(self._polling.next_timeout())
-
-    def _set_earliest(self, due: float | None) -> None:
-        if due is not None:
-            self._timers.set_earliest(("replies", 0), due)
+        for due in (self.tending.times.news(), self.harvests.times.news(), self._polling.next_timeout()):
+            if due is not None:
+                self._timers.set_earliest(("replies", 0), due)

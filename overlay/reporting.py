@@ -244,3 +244,13 @@ class Reporting:
             tail = Tail(me.peer, me.epoch, 0, [me.peer], True, [])
             self._tail = (me.epoch, encode_tail(tail))
         return self._tail[1]
+
+
+def size_of(report: Report) -> int:
+    """What its replies count for where they are kept."""
+    size = 0
+    for _, _, _, raw, _ in report.entries:
+        size += len(raw) + ENTRY_BYTES
+    for merged in report.merged:
+        size += len(merged.state) + len(merged.mask) + ENTRY_BYTES
+    return size

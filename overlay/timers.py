@@ -46,7 +46,7 @@ class Timers(Generic[K]):
         return heap[0][0] if heap else None
 
     def news(self) -> float | None:
-        """When the earliest timer is due, if any was armed or moved since the last call."""
+        """When the earliest timer is due, if any was armed or some were taken since the last call."""
         if not self._is_changed:
             return None
         self._is_changed = False
@@ -55,6 +55,7 @@ class Timers(Generic[K]):
     def pop_due(self, now: float) -> list[tuple[float, K]]:
         """The timers that are due, disarmed, in order of their time."""
         due: list[tuple[float, K]] = []
+        self._is_changed = True
         while (first := self.next()) is not None and first <= now:
             _, _, key = heapq.heappop(self._heap)
             del self._due[key]

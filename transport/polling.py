@@ -1,8 +1,8 @@
 """Keeps the event loop awake for a moment after something arrived, where that pays: in conversations.
 
 Waking a sleeping thread takes longer than answering a message. While awake, the thread gives way to others
-after each look, ZeroMQ's own among them. It stops by itself where nothing comes soon after something came, and
-where others need the core for longer than it takes to bring a message.
+after each look, ZeroMQ's own among them. It stops by itself where nothing comes soon after something came,
+and where others need the core for longer than it takes to bring a message.
 """
 
 import asyncio
@@ -13,7 +13,8 @@ CONVERSATION_MAX_BYTES = 16 * 1024
 """Who reads more at once takes in a stream: nobody waits for an answer, and others need the core."""
 CREDIT_MAX = 8
 CONTESTED_S = 0.0001
-"""Who gives way and gets the core back later than this keeps it from those whom the message is waited from."""
+"""Who gives way and gets the core back later than this keeps it from others that have much to do: maybe from
+those that are to answer."""
 TRY_EVERY = 32
 """Without credit, every so many arrivals it is tried again whether more comes soon."""
 
