@@ -25,7 +25,8 @@ class BusyPoll:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
-        self._is_polling = False
+        self.is_polling = False
+        """Whether the loop is kept awake now."""
         self._until = 0.0
         self._credit = 0
         self._arrivals = 0
@@ -34,13 +35,13 @@ class BusyPoll:
         """So many bytes were read: stay awake if the next thing is likely to come soon."""
         if not self._seconds or size > CONVERSATION_MAX_BYTES:
             return
-        if self._is_polling:
+        if self.is_polling:
             self._credit = min(CREDIT_MAX, self._credit + 1)
             self._until = time.monotonic() + self._seconds
             return
         self._arrivals += 1
         if self._credit or self._arrivals % TRY_EVERY == 0:
-            self._is_polling = True
+            self.is_polling = True
             self._until = time.monotonic() + self._seconds
             self._loop.call_soon(self._look)
 
@@ -52,5 +53,5 @@ class BusyPoll:
                 self._loop.call_soon(self._look)
                 return
             self._credit = 0
-        self._is_polling = False
+        self.is_polling = False
         self._credit = max(0, self._credit - 1)

@@ -284,6 +284,15 @@ def test_a_second_request_under_a_number_in_use_is_refused() -> None:
     assert driver.drops() == {"conflict": 1}
 
 
+@pytest.mark.parametrize("sites", [[], ["me", "me"], ["me", "no name"], "me", [1]])
+def test_a_request_with_a_list_of_sites_that_makes_no_sense_is_malformed(sites: object) -> None:
+    driver, link = victim()
+    asked = Request("b", 1, 1, "a", encode_value(1), encode_value(sites), Protocol.CONVERGE, "", [], 10**6, 1)
+    head = encode_bundle_header(Flag.REQUEST, 0, 0, 0, 0, encode_tail(tail("b", deliver=True)))
+    driver.frames(link, head + encode_items([asked]))
+    assert driver.drops() == {"malformed": 1}
+
+
 def test_one_bundle_does_not_become_many_to_the_same_neighbour() -> None:
     driver, link = victim()
     driver.bundle(link, tail("b", to=[("c", below(True))] * 4), [run(1)])

@@ -13,7 +13,8 @@ from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import ClosedError, UsageError
 from anabranch.overlay.identifiers import SubscriptionId
 from anabranch.overlay.qos import Overflow
-from anabranch.transport.subscription import BLOCK_MAX_S, Subscription
+from anabranch.transport.message import Message
+from anabranch.transport.subscription import BLOCK_MAX_S, Callback, Subscription
 
 
 class Host:
@@ -294,3 +295,66 @@ def test_a_reader_that_is_cancelled_loses_no_message() -> None:
         assert drain(subscription) == [0]
 
     asyncio.run(scenario())
+
+
+def called(callback: Callback, runs: int = 3) -> tuple[Subscription, Host]:
+    """What a callback did with some runs of two messages each, once the loop came to rest."""
+
+    async def scenario() -> tuple[Subscription, Host]:
+        host = Host()
+        subscription = Subscription(host, SubscriptionId(3), "t/*", 100, Overflow.DROP_OLDEST, callback)
+        for number in range(runs):
+            subscription.offer(run_of(2 * number, 2))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        with pytest.raises(UsageError, match="read twice"):
+            await subscription.receive(timeout=0.01)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        subscription.close()
+        if tasks:
+            await asyncio.wait(tasks)
+        return subscription, host
+
+    return asyncio.run(scenario())
+
+
+def test_a_plain_callback_is_called_without_a_task() -> None:
+    got: list[object] = []
+
+    def note(message: Message) -> None:
+        got.append((message.payload, asyncio.current_task()))
+
+    called(note)
+    assert got == [(number, None) for number in range(6)]
+
+
+def test_what_a_plain_callback_returns_is_awaited_before_the_next_message() -> None:
+    order: list[object] = []
+
+    async def later(payload: object) -> None:
+        order.append(("begin", payload))
+        await asyncio.sleep(0)
+        order.append(("end", payload))
+        if payload == 1:
+            raise ValueError(payload)
+
+    _, host = called(lambda message: later(message.payload) if message.payload else None)  # type: ignore[arg-type,return-value]
+    assert order == [(what, number) for number in range(1, 6) for what in ("begin", "end")]
+    assert host.counters["callback_errors"] == 1
+
+
+def test_a_plain_callback_is_not_called_any_more_once_it_closed_its_subscription() -> None:
+    async def scenario() -> list[object]:
+        got: list[object] = []
+
+        def end(message: Message) -> None:
+            got.append(message.payload)
+            subscription.close()
+
+        subscription = Subscription(Host(), SubscriptionId(3), "t/*", 100, Overflow.DROP_OLDEST, end)
+        subscription.offer(run_of(0, 3))
+        subscription.offer(run_of(3, 1))
+        await asyncio.sleep(0.01)
+        return got
+
+    assert asyncio.run(scenario()) == [0]
