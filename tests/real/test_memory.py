@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from support_identities import Identities
 
 PROGRAM = Path(__file__).with_name("memory_peer.py")
-LONG = bool(os.environ.get("ANABRANCH_TEST_LONG"))
+LONG = bool(os.environ.get("LONG_TESTS"))
 MESSAGES = 10_000_000 if LONG else 1_000_000
 IDLE_MAX_BYTES = 60_000_000
 GROWTH_MAX_BYTES = 10_000_000

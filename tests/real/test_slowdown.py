@@ -1,6 +1,6 @@
 """What those who must not get in, or go too far, cost members who talk: long, and alone on the machine.
 
-`ANABRANCH_SLOWDOWN_SECONDS=3 .venv/bin/pytest -s tests/real/test_slowdown.py`
+`SLOWDOWN_SECONDS=3 .venv/bin/pytest -s tests/real/test_slowdown.py`
 """
 
 import os
@@ -18,7 +18,7 @@ from support_identities import Identities
 from anabranch.tools.bench.children import Children
 from anabranch.tools.bench.scenarios import Options
 
-SECONDS = float(os.environ.get("ANABRANCH_SLOWDOWN_SECONDS", "0"))
+SECONDS = float(os.environ.get("SLOWDOWN_SECONDS", "0"))
 ROUNDS = 5
 NUISANCES = Path(__file__).with_name("nuisances.py")
 ALONE = "nobody"
@@ -70,7 +70,7 @@ def round_trip_us(options: Options, program: list[str]) -> float:
     return float(result["p50_us"])
 
 
-@pytest.mark.skipif(not SECONDS, reason="takes minutes, alone on the machine: ANABRANCH_SLOWDOWN_SECONDS=3")
+@pytest.mark.skipif(not SECONDS, reason="takes minutes, alone on the machine: SLOWDOWN_SECONDS=3")
 @pytest.mark.timeout(900)
 def test_nobody_slows_members_down_by_more_than_a_tenth(tmp_path: Path) -> None:
     (tmp_path / "ours").mkdir()

@@ -9,7 +9,7 @@ from anabranch.overlay.config import Config
 from anabranch.overlay.qos import Role, Unconfirmed
 from anabranch.transport.simulator import Conditions, Simulator
 
-SEEDS = int(os.environ.get("ANABRANCH_TEST_SEEDS", "20"))
+SEEDS = int(os.environ.get("GUARANTEE_SEEDS", "20"))
 BLOCK = 10
 
 

@@ -11,7 +11,7 @@ from anabranch.overlay.qos import Role, Unconfirmed
 from anabranch.transport.simulator import Conditions, Simulator
 from anabranch.transport.simulator.assurances import SimPublisher
 
-SEEDS = int(os.environ.get("ANABRANCH_TEST_SEEDS", "4"))
+SEEDS = int(os.environ.get("GUARANTEE_SEEDS", "4"))
 FIXED = Config(neighbours_target=0)
 
 

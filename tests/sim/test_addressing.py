@@ -13,7 +13,7 @@ from anabranch.overlay.expressions import parse
 from anabranch.overlay.reductions import Specified
 from anabranch.testing import Mesh
 
-SEEDS = int(os.environ.get("ANABRANCH_ADDRESSING_SEEDS", "5"))
+SEEDS = int(os.environ.get("ADDRESSING_SEEDS", "5"))
 SITES = 30
 FIXED = Config(neighbours_target=0)
 

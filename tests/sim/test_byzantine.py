@@ -11,7 +11,7 @@ from anabranch.security import credentials
 from anabranch.security.credentials import TAGS_MAX, CertificateVerifier
 from anabranch.transport.simulator import Conditions, Simulator
 
-SEEDS = int(os.environ.get("ANABRANCH_BYZANTINE_SEEDS", "4"))
+SEEDS = int(os.environ.get("BYZANTINE_SEEDS", "4"))
 LINKS = {"m": "", "n": "m", "a": "mn", "b": "mn", "x": "mn", "y": "m"}
 
 

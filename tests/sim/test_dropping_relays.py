@@ -13,7 +13,7 @@ from anabranch.overlay.doubting import AROUND_FIRST_S, Doubting
 from anabranch.overlay.taking import Taking
 from anabranch.transport.simulator import Conditions, Simulator
 
-SEEDS = int(os.environ.get("ANABRANCH_BYZANTINE_SEEDS", "2"))
+SEEDS = int(os.environ.get("BYZANTINE_SEEDS", "2"))
 LINKS = {"m": "", "n": "m", "a": "mn", "b": "mn", "x": "mn", "y": "m"}
 
 

@@ -8,7 +8,7 @@ import pytest
 from anabranch.overlay.config import Config
 from anabranch.transport.simulator import Conditions, Simulator
 
-SEEDS = int(os.environ.get("ANABRANCH_TEST_SEEDS", "20"))
+SEEDS = int(os.environ.get("GUARANTEE_SEEDS", "20"))
 BLOCK = 10
 TOPICS = ("t/1", "t/2")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 CALL = [sys.executable, "-c", "from anabranch.tools.cli import main; main()"]
-DATA = Path(os.environ.get("ANABRANCH_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
+DATA = Path(os.environ.get("RECORDINGS", Path(__file__).parents[2] / ".." / "shared" / "data"))
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -59,7 +59,7 @@ def test_a_mesh_can_be_recorded_and_replayed(tmp_path: Path, recording: Path) ->
         assert text in shown.stdout
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="ANABRANCH_DATA names no directory of recordings")
+@pytest.mark.skipif(not DATA.is_dir(), reason="RECORDINGS names no directory of recordings")
 def test_the_formats_of_published_recordings_are_read() -> None:
     cities = call(
         *("replay", str(DATA / "wondernetwork_pings.csv.gz"), "--peers", "4", "--variants", "bp", "--json"),

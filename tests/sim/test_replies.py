@@ -17,7 +17,7 @@ from anabranch.overlay.replywire import Item
 from anabranch.security.signing import NullVerifier
 from anabranch.transport.simulator import DECLINE, LATER, Conditions, SimAsked, Simulator
 
-SEEDS = int(os.environ.get("ANABRANCH_REPLY_SEEDS", "10"))
+SEEDS = int(os.environ.get("REPLY_SEEDS", "10"))
 BLOCK = 5
 
 
@@ -261,7 +261,7 @@ def test_a_peer_that_answers_and_leaves_takes_no_reply_with_it() -> None:
 
 @pytest.mark.parametrize("first", range(0, SEEDS, BLOCK))
 def test_results_are_the_truth_under_faults(first: int) -> None:
-    """ANABRANCH_REPLY_SEEDS=2000 runs more."""
+    """REPLY_SEEDS=2000 runs more."""
     ended = complete = 0
     for seed in range(first, first + BLOCK):
         requests, whole = run_seed(seed)

@@ -1,6 +1,6 @@
 """The expression language against SQLite, and against noise.
 
-The full runs are `ANABRANCH_EXPRESSIONS=20000` and `ANABRANCH_EXPRESSION_FUZZ=1000000`; the suite takes
+The full runs are `EXPRESSIONS_COUNT=20000` and `EXPRESSION_FUZZ=1000000`; the suite takes
 fewer.
 """
 
@@ -14,8 +14,8 @@ from anabranch.overlay.errors import ExpressionError
 from anabranch.overlay.expressions import Expression, parse
 from anabranch.overlay.expressions_types import check_types
 
-EXPRESSIONS = int(os.environ.get("ANABRANCH_EXPRESSIONS", "3000"))
-FUZZ = int(os.environ.get("ANABRANCH_EXPRESSION_FUZZ", "15000"))
+EXPRESSIONS = int(os.environ.get("EXPRESSIONS_COUNT", "3000"))
+FUZZ = int(os.environ.get("EXPRESSION_FUZZ", "15000"))
 ROWS = 40
 PER_TABLE = 500
 

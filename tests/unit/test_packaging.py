@@ -152,3 +152,9 @@ def test_the_command_exists() -> None:
 def test_the_package_says_that_it_is_typed() -> None:
     assert (ROOT / "src" / "anabranch" / "py.typed").exists()
     assert "py.typed" in SETUPTOOLS["package-data"]["anabranch"]
+
+
+def test_the_package_runs_as_the_command() -> None:
+    command = [sys.executable, "-m", "anabranch", "--version"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout == f"anabranch {anabranch.__version__}\n"

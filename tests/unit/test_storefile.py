@@ -12,7 +12,7 @@ import pytest
 from anabranch.overlay.errors import UsageError
 from anabranch.transport.storefile import COLUMNS, StoreFile
 
-LONG = bool(os.environ.get("ANABRANCH_TEST_LONG"))
+LONG = bool(os.environ.get("LONG_TESTS"))
 """Every byte and every length instead of a sample, of a store with small pages; some minutes."""
 PAGE_BYTES = 512
 ROWS = 30

@@ -12,9 +12,9 @@ from chaos_judge import BACK_S, judge, judge_end
 from chaos_mesh import NAMES, Mesh
 from chaos_messages import Report
 
-LONG = bool(os.environ.get("ANABRANCH_TEST_LONG"))
+LONG = bool(os.environ.get("LONG_TESTS"))
 """Every harm to every peer, and larger numbers; some minutes."""
-SEED = int(os.environ.get("ANABRANCH_TEST_SEED", "1"))
+SEED = int(os.environ.get("CHAOS_SEED", "1"))
 NAP_S = 0.3
 PAUSE_S = 3.0
 """Long enough to be given up."""

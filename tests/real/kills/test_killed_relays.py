@@ -1,6 +1,6 @@
 """Relays that are killed in the middle of harvests: real processes; every result must be the truth.
 
-ANABRANCH_TEST_LONG=1 makes it 1,000 harvests and 40 kills; -s shows how long they took.
+LONG_TESTS=1 makes it 1,000 harvests and 40 kills; -s shows how long they took.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from anabranch.transport.loops import run
 
 pytestmark = pytest.mark.alone
 
-LONG = bool(os.environ.get("ANABRANCH_TEST_LONG"))
+LONG = bool(os.environ.get("LONG_TESTS"))
 KILLS = 40 if LONG else 3
 AT_ONCE = 25
 """Harvests that are open when a relay is killed."""

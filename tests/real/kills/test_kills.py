@@ -1,6 +1,6 @@
 """Persistent publishers and durable subscriptions in five processes that are killed at random and restarted.
 
-ANABRANCH_TEST_LONG=1 makes it 100,000 messages and some ten minutes at most; -s shows how far it is.
+LONG_TESTS=1 makes it 100,000 messages and some ten minutes at most; -s shows how far it is.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from kill_judge import Tale, is_over, judge, read
 
 pytestmark = pytest.mark.alone
 
-LONG = bool(os.environ.get("ANABRANCH_TEST_LONG"))
-SEED = int(os.environ.get("ANABRANCH_TEST_SEED", "1"))
+LONG = bool(os.environ.get("LONG_TESTS"))
+SEED = int(os.environ.get("CHAOS_SEED", "1"))
 NAMES = ["p1", "p2", "p3", "p4", "p5"]
 COUNT = 20_000 if LONG else 400
 """Messages of each."""
