@@ -6,6 +6,7 @@
 import asyncio
 import os
 import resource
+import signal
 import socket
 import struct
 import subprocess
@@ -22,6 +23,8 @@ DEADLINE_S = 1.0
 """For one query."""
 GRACE_S = 0.25
 """What a worker may take longer before it is killed."""
+LEFT_ALONE_S = 1.0
+"""What a worker takes longer still before it ends by itself: nobody is there any more to kill it."""
 WAITING_MAX = 64
 """Queries that wait for a worker; further ones are not answered."""
 WAITING_PER_ASKER_MAX = 8
@@ -174,18 +177,21 @@ def _serve(store: str, descriptor: int) -> None:
     """The process: queries in, rows out, until the other end is gone."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX_BYTES, MEMORY_MAX_BYTES))
     os.nice(NICE)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, in the middle of a search too
     decoder = msgspec.msgpack.Decoder(Job)
     connection = open_for_queries(store)
-    with socket.socket(fileno=descriptor) as link, link.makefile("rwb") as stream:
+    with suppress(OSError), socket.socket(fileno=descriptor) as link, link.makefile("rwb") as stream:
         _say(stream, b"ready")
         while head := stream.read(_LENGTH.size):
             job = decoder.decode(stream.read(_LENGTH.unpack(head)[0]))
+            signal.setitimer(signal.ITIMER_REAL, DEADLINE_S + GRACE_S + LEFT_ALONE_S)
             try:
                 found = evaluate(connection, job.query, job.asker, job.is_owner, job.now, DEADLINE_S)
             except QueryError as error:
                 found = FoundRows([], error=str(error))
             except (MemoryError, RecursionError):
                 found = FoundRows([], partial=True, is_late=True)
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
             _say(stream, _encoder.encode(found))
 
 
