@@ -375,11 +375,10 @@ def part_of(merged: Merged) -> Part:
 
 def merge_parts(merge: Merge, parts: list[Part]) -> list[Merged]:
     """One part of several; the parts themselves where their states cannot be merged, or grow too large."""
-    states = [state_of(part) for part in parts]
     try:
-        merged = merge_all(merge, [state for state in states if state is not None])
+        merged = merge_all(merge, [state_of(part) for part in parts if part.is_merged])
         encoded = encode_value(merged)
-    except Exception:  # noqa: BLE001 - the application's own function may raise anything: pass them on
+    except Exception:  # noqa: BLE001 - a state may be nonsense, the application's function raise anything
         encoded = None
     if encoded is None or len(encoded) > MERGED_MAX_BYTES:
         return [

@@ -12,8 +12,13 @@ class Part(msgspec.Struct):
     """The sites."""
     answered: int
     declined: int
-    state: object = None
-    """Merged; None when nobody answered with a value."""
+    state: object = msgspec.UNSET
+    """The answers, merged: decoded, or as they travel. Unset where they are kept one by one."""
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether its state holds answers; it means nothing where nobody gave any."""
+        return self.answered > 0 and self.state is not msgspec.UNSET
 
 
 class Coverage:

@@ -2,9 +2,10 @@
 
 import msgspec
 
-from anabranch.overlay.actions import Harvested, HarvestOver, Missing
+from anabranch.overlay.actions import Harvested, HarvestOver, Missing, Reply
 from anabranch.overlay.codec import decode_value
 from anabranch.overlay.config import Config
+from anabranch.overlay.counters import Counters
 from anabranch.overlay.coverage import Coverage, Part, state_of
 from anabranch.overlay.errors import PeerError
 from anabranch.overlay.identity import Identity
@@ -12,6 +13,7 @@ from anabranch.overlay.merging import Merge, merge_all
 from anabranch.overlay.paths import Path
 from anabranch.overlay.records import ReplyRecord
 from anabranch.overlay.replywire import Audience, Merged, Report, Request, bits, mask_of
+from anabranch.overlay.vouching import Entry
 
 CHECK_MAX_S = 30.0
 
@@ -63,9 +65,11 @@ class Harvest:
         self.polls: list[Poll] = []
         self.held_bytes = 0
         """Of what came, repeated replies included."""
-        self._kept: dict[int, dict[int, msgspec.Raw | None]] = {}
-        """By site, the replies of its subscribers so far; None for one that declined."""
-        self._arrived: list[tuple[int, int, msgspec.Raw]] = []
+        self.unreadable = 0
+        """Sites whose reply cannot be decoded: missing for good, unless a merged part brings them."""
+        self._kept: dict[int, dict[int, bool]] = {}
+        """By site, which of its subscribers were heard so far; False for one that declined."""
+        self._arrived: list[tuple[int, int, object]] = []
         self._ends: dict[int, int] = {}
 
     @property
@@ -80,23 +84,58 @@ class Harvest:
         """Whether a reply has not been counted yet."""
         return not self.coverage.mask >> site & 1 and subscriber not in self._kept.get(site, ())
 
-    def keep(self, site: int, subscriber: int, value: msgspec.Raw | None) -> None:
-        """A single reply came."""
-        self._kept.setdefault(site, {})[subscriber] = value
-        if value is not None:
+    def take_entry(self, entry: Entry, counters: Counters) -> Reply | None:
+        """A single reply came, or a subscriber declined; None when there is nothing to hand on."""
+        site, subscriber, answered, raw, _ = entry
+        if not 0 <= site < len(self.sites) or not self.is_new(site, subscriber):
+            counters.add("replies_repeated")
+            return None
+        reply = None
+        if answered:
+            try:
+                value = decode_value(memoryview(raw))
+            except PeerError as error:
+                counters.drop(error.reason)
+                self.refuse(site)
+                return None
             self._arrived.append((site, subscriber, value))
+            reply = Reply(self.sites[site], subscriber, value)
+        self._kept.setdefault(site, {})[subscriber] = answered
         self._end_if_full(site)
+        return reply
+
+    def refuse(self, site: int) -> None:
+        """What a site replied cannot be read: it is missing, whatever else it says."""
+        self.unreadable |= 1 << site
+        self.again.pop(site, None)
+        self.missing[site] = self.where(site, "its reply cannot be read")
+
+    def lack_room(self, report: Report) -> None:
+        """What it brings cannot be kept: its sites are missing."""
+        refused = 0
+        for site, *_ in report.entries:
+            refused |= 1 << site if 0 <= site < len(self.sites) else 0
+        for merged in report.merged:
+            refused |= mask_of(merged.mask)
+        for site in bits(refused & self.open_mask):
+            self.missing[site] = self.where(site, "no room for its replies")
+
+    def part(self, merged: Merged) -> Part:
+        """Merged replies as they count here; PeerError when their state cannot be decoded."""
+        mask = mask_of(merged.mask) & self.all
+        return Part(mask, merged.answered, merged.declined, decode_value(memoryview(merged.state)))
 
     def end(self, site: int, subscribers: int) -> None:
         """A site has said all; its replies may still be on the way."""
         self._ends[site] = subscribers
         self._end_if_full(site)
 
-    def take_merged(self, merged: Merged, mask: int) -> bool:
+    def take_merged(self, part: Part) -> bool:
         """Merged replies of some sites; False when some of them are covered already."""
-        part = Part(mask, merged.answered, merged.declined, merged.state)
         if not self.coverage.offer(part):
             return False
+        mask = part.mask
+        self.unreadable &= ~mask
         for site in bits(mask):
             self.missing.pop(site, None)
             self._kept.pop(site, None)
@@ -140,14 +179,12 @@ class Harvest:
 
     def result(self) -> Harvested:
         """What it amounts to now."""
-        parts = [part for part in self.coverage.parts if part.state is not None]
-        answered = self.coverage.answered + sum(
-            value is not None for site, kept in self._kept.items() for value in kept.values()
-        )
-        declined = self.coverage.declined + sum(
-            value is None for site, kept in self._kept.items() for value in kept.values()
-        )
-        value, error = self._value(parts)
+        answered, declined = self.coverage.answered, self.coverage.declined
+        for kept in self._kept.values():
+            here = sum(kept.values())
+            answered += here
+            declined += len(kept) - here
+        value, error = self._value(self.coverage.parts)
         return Harvested(
             value,
             complete=not self.all & ~self.coverage.mask,
@@ -171,8 +208,10 @@ class Harvest:
                 del poll.waiting[sender]
                 poll.outstanding += max(0, report.outstanding)
                 for merged in report.merged:
-                    mask = mask_of(merged.mask) & self.all
-                    poll.parts.append(Part(mask, merged.answered, merged.declined, merged.state))
+                    try:
+                        poll.parts.append(self.part(merged))
+                    except PeerError:
+                        poll.outstanding += (mask_of(merged.mask) & self.all).bit_count()
 
     def polled(self, poll: Poll) -> Harvested:
         """An intermediate result out of what is here and what the poll brought."""
@@ -185,8 +224,7 @@ class Harvest:
         outstanding = poll.outstanding
         for peer in poll.waiting:
             outstanding += (self.awaited.get(peer, 0) & self.open_mask).bit_count()
-        parts = [part for part in view.parts if part.state is not None]
-        value, error = self._value(parts)
+        value, error = self._value(view.parts)
         return msgspec.structs.replace(
             now, value=value, answered=answered, declined=declined, outstanding=outstanding, error=error
         )
@@ -194,33 +232,23 @@ class Harvest:
     def _value(self, parts: list[Part]) -> tuple[object, str]:
         """The value, and why there is none when the merge fails on what others sent."""
         if self.merge is None:
-            return [value for _, _, value in self._decoded()], ""
+            return [value for _, _, value in self._arrived], ""
         merge = self.merge
         try:
-            states = [state_of(part) for part in sorted(parts, key=lambda part: part.mask)]
-            states = [state for state in states if state is not None]
-            for site, subscriber, value in sorted(self._decoded(), key=lambda entry: entry[:2]):
+            states = [state_of(part) for part in sorted(parts, key=lambda part: part.mask) if part.is_merged]
+            for site, subscriber, value in sorted(self._arrived, key=lambda entry: entry[:2]):
                 states.append(merge.lift(value, self.sites[site], subscriber))
             return (merge.finish(merge_all(merge, states)) if states else merge.empty), ""
         except Exception as error:  # noqa: BLE001 - the application's own function may raise anything
             return None, f"merge {merge.name!r} failed: {error!r}"
 
-    def _decoded(self) -> list[tuple[int, int, object]]:
-        found = []
-        for site, subscriber, raw in self._arrived:
-            try:
-                found.append((site, subscriber, decode_value(memoryview(raw))))
-            except PeerError:
-                continue
-        return found
-
     def _end_if_full(self, site: int) -> None:
         count = self._ends.get(site)
-        if count is None or self.coverage.mask >> site & 1:
+        if count is None or (self.coverage.mask | self.unreadable) >> site & 1:
             return
         kept = self._kept.get(site, {})
         if len(kept) >= count:
-            answered = sum(value is not None for value in kept.values())
+            answered = sum(kept.values())
             self.coverage.offer(Part(1 << site, answered, len(kept) - answered))
             self._kept.pop(site, None)
             self.missing.pop(site, None)
@@ -228,6 +256,7 @@ class Harvest:
     def check_invariants(self) -> None:
         """No site is counted twice."""
         self.coverage.check_invariants()
+        assert not self.coverage.mask & self.unreadable
         for site in self._kept:
             assert not self.coverage.mask >> site & 1
 

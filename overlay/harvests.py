@@ -7,9 +7,8 @@ from itertools import pairwise
 
 import msgspec
 
-from anabranch.overlay.actions import Action, HarvestOver, RepliesArrived, Reply
+from anabranch.overlay.actions import Action, HarvestOver, RepliesArrived
 from anabranch.overlay.asking import UNREACHED, Expectation, Protocol
-from anabranch.overlay.codec import decode_value
 from anabranch.overlay.config import Config
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.errors import PeerError, UsageError
@@ -23,6 +22,7 @@ from anabranch.overlay.recordbook import RecordBook
 from anabranch.overlay.replywire import (
     NOBODY,
     SITES_MAX,
+    Merged,
     Prompt,
     Report,
     Request,
@@ -35,7 +35,6 @@ from anabranch.overlay.replywire import (
 from anabranch.overlay.reporting import Reporting, size_of
 from anabranch.overlay.routes import Route, Routes
 from anabranch.overlay.timers import Timers
-from anabranch.overlay.vouching import Entry
 
 ASK_AGAIN_AFTER_S = 0.05
 """What breaks together is asked for together."""
@@ -153,16 +152,11 @@ class Harvests:
         self._reporting.vouching.sift(report, harvest.request)
         if not self._has_room(harvest, report):
             return self._conclude(harvest)
-        fresh = [gathered for entry in report.entries if (gathered := self._gather(harvest, entry))]
+        fresh = [reply for entry in report.entries if (reply := harvest.take_entry(entry, self._counters))]
         for site, subscribers, _ in report.ended:
             harvest.end(site, subscribers)
         for merged in report.merged:
-            before = harvest.coverage.mask
-            mask = mask_of(merged.mask) & harvest.all
-            if not harvest.take_merged(merged, mask):
-                self._counters.add("replies_repeated")
-                if mask & ~before:
-                    self._again(harvest, mask & ~before, ASK_AGAIN_AFTER_S, now)
+            self._take_merged(harvest, merged, now)
         for mask_text, where, why in report.lost:
             mask = mask_of(mask_text) & harvest.open_mask
             for site in bits(mask):
@@ -190,28 +184,26 @@ class Harvests:
             harvest.held_bytes += size
             self.bytes += size
             return True
-        refused = 0
-        for site, *_ in report.entries:
-            refused |= 1 << site if 0 <= site < len(harvest.sites) else 0
-        for merged in report.merged:
-            refused |= mask_of(merged.mask)
         self._counters.add("replies_refused", len(report.entries) + len(report.merged))
-        for site in bits(refused & harvest.open_mask):
-            harvest.missing[site] = harvest.where(site, "no room for its replies")
+        harvest.lack_room(report)
         return False
 
-    def _gather(self, harvest: Harvest, entry: Entry) -> Reply | None:
-        site, subscriber, answered, raw, _ = entry
-        if not 0 <= site < len(harvest.sites) or not harvest.is_new(site, subscriber):
-            self._counters.add("replies_repeated")
-            return None
-        harvest.keep(site, subscriber, raw if answered else None)
-        if not answered:
-            return None
+    def _take_merged(self, harvest: Harvest, merged: Merged, now: float) -> None:
+        before = harvest.coverage.mask
+        mask = mask_of(merged.mask) & harvest.all
         try:
-            return Reply(harvest.sites[site], subscriber, decode_value(memoryview(raw)))
-        except PeerError:
-            return None
+            part = harvest.part(merged)
+        except PeerError as error:
+            self._counters.drop(error.reason)
+            for site in bits(mask & harvest.open_mask):
+                if site in harvest.asked or not harvest.request.protocol.is_repaired:
+                    harvest.refuse(site)
+            self._again(harvest, mask, ASK_AGAIN_AFTER_S, now)  # whoever spoilt it, perhaps not the site
+            return
+        if not harvest.take_merged(part):
+            self._counters.add("replies_repeated")
+            if mask & ~before:
+                self._again(harvest, mask & ~before, ASK_AGAIN_AFTER_S, now)
 
     # Trouble
 
@@ -226,7 +218,7 @@ class Harvests:
         actions: list[Action] = []
         for harvest in list(self._open.values()):
             again = 0
-            for site in bits(harvest.all & ~harvest.coverage.mask):
+            for site in bits(harvest.all & ~harvest.coverage.mask & ~harvest.unreadable):
                 name = harvest.sites[site]
                 if name == self._identity.peer:
                     continue

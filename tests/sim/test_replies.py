@@ -12,8 +12,10 @@ from anabranch.overlay import reporting, siting
 from anabranch.overlay.asking import Protocol
 from anabranch.overlay.config import Config
 from anabranch.overlay.errors import UsageError
+from anabranch.overlay.merging import Merge
 from anabranch.overlay.qos import Role, Variant
-from anabranch.overlay.replywire import Item
+from anabranch.overlay.replywire import Item, Merged
+from anabranch.overlay.tending import Tended
 from anabranch.security.signing import NullVerifier
 from anabranch.transport.simulator import DECLINE, LATER, Conditions, SimAsked, Simulator
 
@@ -335,6 +337,75 @@ def test_replies_that_find_no_room_at_the_publisher_are_told_as_missing(merge: s
     assert all("no room for its replies" in each.why for each in result.missing)
     assert sim.counters(["root"])["replies_refused"] > 0
     assert sim.peer("root").node._replies.harvests.bytes == 0
+
+
+NO_VALUE = msgspec.Raw(b"\xa1\xff")
+"""A text that is none, well-formed otherwise."""
+
+
+@pytest.mark.parametrize("merge", ["", "collect"])
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_a_reply_that_cannot_be_read_does_not_count_and_its_site_is_missing(
+    protocol: Protocol, merge: str
+) -> None:
+    sim = tree()
+    sim.peer("a1").node._replies.siting.checked = lambda *_: NO_VALUE  # type: ignore[method-assign]
+    merge = merge or ("collect" if protocol is Protocol.MERGE else "")
+    harvest = sim.request("root", "q", protocol=protocol, merge=merge, tau_s=2.0)
+    sim.run_for(0.3)
+    result = harvest.result
+    assert result is not None
+    assert (result.complete, result.answered, result.outstanding) == (False, 10, 1)
+    assert len(result.value) == 10  # type: ignore[arg-type]
+    assert [(each.site, each.where, each.why) for each in result.missing] == [
+        ("a1", "a>a1", "its reply cannot be read")
+    ]
+    assert sim.counters(["root"])["dropped.malformed"] == 2
+
+
+def test_a_site_whose_reply_cannot_be_read_is_not_complete_by_saying_that_it_has_no_subscribers() -> None:
+    sim = tree()
+    siting = sim.peer("a1").node._replies.siting
+    siting.checked = lambda *_: NO_VALUE  # type: ignore[method-assign]
+    vouching = siting._reporting.vouching
+    vouching.ended = lambda key, site, subscribers: (site, 0, b"")  # type: ignore[method-assign]
+    harvest = sim.request("root", "q")
+    sim.run_for(0.3)
+    assert harvest.result is not None
+    assert not harvest.result.complete
+    assert [each.site for each in harvest.result.missing] == ["a1"]
+
+
+@pytest.mark.parametrize("is_spoilt_twice", [False, True])
+def test_merged_replies_that_cannot_be_read_are_asked_for_once_more(
+    is_spoilt_twice: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_part, spoilt = siting.own_part, 0
+
+    def spoil(state: Tended, me: str, merge: Merge) -> Merged | None:
+        nonlocal spoilt
+        part = own_part(state, me, merge)
+        if part is None or me != "a1" or (spoilt and not is_spoilt_twice):
+            return part
+        spoilt += 1
+        return Merged(part.mask, part.answered, part.declined, NO_VALUE)
+
+    monkeypatch.setattr(siting, "own_part", spoil)
+    sim = tree()
+    harvest = sim.request("root", "q", merge="collect")
+    sim.run_for(0.05)
+    sim.peer("root").snapshot(harvest, 0.02, sim.now)
+    sim.run_for(0.5)
+    (seen,) = harvest.snapshots
+    assert (seen.complete, seen.error) == (False, "")
+    result = harvest.result
+    assert result is not None
+    whole = 10 if is_spoilt_twice else 12
+    assert (result.error, result.complete, result.answered) == ("", not is_spoilt_twice, whole)
+    assert len(result.value) == whole  # type: ignore[arg-type]
+    missing = [(each.site, each.why) for each in result.missing]
+    assert missing == ([("a1", "its reply cannot be read")] if is_spoilt_twice else [])
+    assert spoilt == 1 + is_spoilt_twice
 
 
 @pytest.mark.parametrize("variant", [Variant.BP_QOS_MP, Variant.ADAPTIVE])
