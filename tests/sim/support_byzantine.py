@@ -6,10 +6,11 @@ import msgspec
 
 from anabranch.overlay.bundles import OutBundle
 from anabranch.overlay.codec import decode_runs, decode_tail, encode_runs, encode_tail
+from anabranch.overlay.config import Config
 from anabranch.overlay.errors import PeerError
 from anabranch.overlay.headers import Flag, Run
 from anabranch.overlay.replywire import Report, decode_items, encode_items, encode_value
-from anabranch.transport.simulator import Simulator
+from anabranch.transport.simulator import Conditions, Simulator
 from anabranch.transport.simulator.wires import Wire
 
 KEPT = 40
@@ -18,6 +19,19 @@ CHEATS = (
     "flip", "swap bodies", "mix seals", "no seal", "own seal", "flags", "deadline", "epoch",
     "origin", "redirect", "renumber", "repeat", "cut", "replies", "drop",
 )  # fmt: skip
+LINKS = {"m": "", "n": "m", "a": "mn", "b": "mn", "x": "mn", "y": "m"}
+
+
+def mesh(seed: int) -> Simulator:
+    """a and b on one side, x and y on the other; m and n between them, and n is slower."""
+    sim = Simulator(seed, secured=True)
+    for name, others in LINKS.items():
+        for other in others:
+            delay_s = 0.02 if "n" in name + other else 0.005
+            sim.connect(name, other, Conditions(delay_s=delay_s, jitter_s=delay_s / 10))
+        sim.add_peer(name, seeds=others, config=Config(neighbours_target=0))
+    assert sim.run_until_true(sim.is_settled, 10)
+    return sim
 
 
 class Byzantine:

@@ -3,28 +3,15 @@
 import os
 
 import pytest
-from support_byzantine import CHEATS, Byzantine
+from support_byzantine import CHEATS, Byzantine, mesh
 
 from anabranch.overlay.asking import Protocol
 from anabranch.overlay.config import Config
 from anabranch.security import credentials
 from anabranch.security.credentials import TAGS_MAX, CertificateVerifier
-from anabranch.transport.simulator import Conditions, Simulator
+from anabranch.transport.simulator import Simulator
 
 SEEDS = int(os.environ.get("BYZANTINE_SEEDS", "4"))
-LINKS = {"m": "", "n": "m", "a": "mn", "b": "mn", "x": "mn", "y": "m"}
-
-
-def mesh(seed: int) -> Simulator:
-    """a and b on one side, x and y on the other; m and n between them, and n is slower."""
-    sim = Simulator(seed, secured=True)
-    for name, others in LINKS.items():
-        for other in others:
-            delay_s = 0.02 if "n" in name + other else 0.005
-            sim.connect(name, other, Conditions(delay_s=delay_s, jitter_s=delay_s / 10))
-        sim.add_peer(name, seeds=others, config=Config(neighbours_target=0))
-    assert sim.run_until_true(sim.is_settled, 10)
-    return sim
 
 
 def cheat_for_a_while(sim: Simulator, seed: int) -> Byzantine:

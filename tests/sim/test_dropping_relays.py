@@ -6,27 +6,13 @@ What each test shows of a peer without the defence was tried: the defence is tak
 import os
 
 import pytest
-from support_byzantine import Byzantine
+from support_byzantine import Byzantine, mesh
 
-from anabranch.overlay.config import Config
 from anabranch.overlay.doubting import AROUND_FIRST_S, Doubting
 from anabranch.overlay.taking import Taking
-from anabranch.transport.simulator import Conditions, Simulator
+from anabranch.transport.simulator import Simulator
 
 SEEDS = int(os.environ.get("BYZANTINE_SEEDS", "2"))
-LINKS = {"m": "", "n": "m", "a": "mn", "b": "mn", "x": "mn", "y": "m"}
-
-
-def mesh(seed: int) -> Simulator:
-    """a and b on one side, x and y on the other; m and n between them, and n is slower."""
-    sim = Simulator(seed, secured=True)
-    for name, others in LINKS.items():
-        for other in others:
-            delay_s = 0.02 if "n" in name + other else 0.005
-            sim.connect(name, other, Conditions(delay_s=delay_s, jitter_s=delay_s / 10))
-        sim.add_peer(name, seeds=others, config=Config(neighbours_target=0))
-    assert sim.run_until_true(sim.is_settled, 10)
-    return sim
 
 
 def seconds_to_confirm(sim: Simulator, origin: str, count: int, limit_s: float) -> list[float]:
