@@ -1,6 +1,7 @@
 """Queries over topics: what they find, what they may not touch, and that hostile ones end."""
 
 import contextlib
+import itertools
 import sqlite3
 import time
 from pathlib import Path
@@ -173,6 +174,17 @@ def test_hostile_searches_end_and_say_at_most_that_they_cannot_be(shelf: Shelf, 
     with contextlib.suppress(QueryError):
         shelf.store.find(Query(text, by), "seeker", False, shelf.realm.now, 0.5)
     assert time.monotonic() - began < 5
+
+
+def test_time_in_which_others_had_the_processor_is_not_the_querys(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checked by counting with time.monotonic."""
+    ticks = itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: 10.0 * next(ticks))
+    found = shelf.store.find(Query("n.rth", "regex"), "seeker", False, shelf.realm.now, 1.0)
+    monkeypatch.undo()
+    assert (len(found.rows) > 0, found.is_late) == (True, False)
 
 
 def test_a_document_is_no_way_out(shelf: Shelf, tmp_path: Path) -> None:

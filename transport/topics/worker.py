@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import importlib
 import os
 import resource
 import signal
@@ -20,9 +21,9 @@ from anabranch.overlay.counters import Counters
 from anabranch.transport.topics.query import FoundRows, Query, QueryError, evaluate, open_for_queries
 
 DEADLINE_S = 1.0
-"""For one query."""
-GRACE_S = 0.25
-"""What a worker may take longer before it is killed."""
+"""For one query, of the processor's time."""
+PATIENCE_S = 2.0
+"""Without an answer by then a worker is killed: what it does looks at no clock, or the host is very busy."""
 LEFT_ALONE_S = 1.0
 """What a worker takes longer still before it ends by itself: nobody is there any more to kill it."""
 WAITING_MAX = 64
@@ -31,7 +32,9 @@ WAITING_PER_ASKER_MAX = 8
 MEMORY_MAX_BYTES = 1024 * 1024 * 1024
 START_S = 10.0
 NICE = 19
-"""Whatever else the host has to do comes first."""
+"""Whatever else the host has to do comes before a search."""
+SEARCHING = ("re2", "lxml.etree")
+"""Libraries for queries, where they are installed: loading them is no query's own time."""
 _LENGTH = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()
 _found_decoder = msgspec.msgpack.Decoder(FoundRows)
@@ -136,7 +139,7 @@ class _Worker:
                 await self._start()
                 content = _encoder.encode(job)
                 self._writer.write(_LENGTH.pack(len(content)) + content)
-                answer = await asyncio.wait_for(_read(self._reader), DEADLINE_S + GRACE_S)
+                answer = await asyncio.wait_for(_read(self._reader), PATIENCE_S)
             except (TimeoutError, OSError, asyncio.IncompleteReadError):
                 self._counters.add("queries_killed")
                 await self._kill()
@@ -176,15 +179,18 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
 def _serve(store: str, descriptor: int) -> None:
     """The process: queries in, rows out, until the other end is gone."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX_BYTES, MEMORY_MAX_BYTES))
-    os.nice(NICE)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, in the middle of a search too
+    for library in SEARCHING:
+        with suppress(ImportError):
+            importlib.import_module(library)
     decoder = msgspec.msgpack.Decoder(Job)
     connection = open_for_queries(store)
+    os.nice(NICE)
     with suppress(OSError), socket.socket(fileno=descriptor) as link, link.makefile("rwb") as stream:
         _say(stream, b"ready")
         while head := stream.read(_LENGTH.size):
             job = decoder.decode(stream.read(_LENGTH.unpack(head)[0]))
-            signal.setitimer(signal.ITIMER_REAL, DEADLINE_S + GRACE_S + LEFT_ALONE_S)
+            signal.setitimer(signal.ITIMER_REAL, PATIENCE_S + LEFT_ALONE_S)
             try:
                 found = evaluate(connection, job.query, job.asker, job.is_owner, job.now, DEADLINE_S)
             except QueryError as error:
