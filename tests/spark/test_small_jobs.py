@@ -4,7 +4,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as PySpark's users call it
 
 from anabranch.tools.analytics import fate, links, mesh, requests
-from anabranch.tools.analytics.clocks import solved
+from anabranch.tools.analytics.clocks import likeliest_of, solved
 
 ENDS = "run string, peer string, neighbour string, "
 
@@ -134,6 +134,11 @@ def test_counters_of_several_starts_add_up(spark: SparkSession) -> None:
     )
     found = mesh.last_counters(controls).where(F.col("counter") == "x").collect()
     assert [row["value"] for row in found] == [8]
+
+
+def test_clocks_that_agree_by_chance_alone_are_left_as_they_are() -> None:
+    assert likeliest_of([(3, 7e6, 0.1), (2, 0.0, 0.1), *[(1, 1e6 * n, 0.3) for n in range(30)]]) is None
+    assert likeliest_of([(3, 7e6, 0.1), *[(1, 1e6 * n, 0.3) for n in range(30)]][:26]) == (3, 7e6)
 
 
 def test_clocks_agree_with_what_was_seen_most_often() -> None:
