@@ -127,6 +127,8 @@ class Delivering:
             raise PeerError(DropReason.MALFORMED, "hop sequence")
         if not arrived.is_new(hop_sequence):
             raise PeerError(DropReason.REPLAYED)
+        if not queue.owed_bytes:
+            link.owed_since = now
         queue.owed_bytes += size
         actions: list[Action] = []
         if (

@@ -56,7 +56,7 @@ class Duties:
             link = parts.links.get(LinkId(number))
             if link is None:
                 return []
-            return self._watch(link, now) if name == "watch" else parts.hops.ack_due(link)
+            return self._watch(link, now) if name == "watch" else parts.hops.ack_due(link, now)
         if name == "hello":
             return parts.sessions.hello_overdue(LinkId(number), now)
         if name == "hold":

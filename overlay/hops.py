@@ -68,8 +68,12 @@ class Hops:
         queue.owed_bytes = 0
         return [SendControl(link.id, encode_ack(queue.arrived.next, queue.arrived.bits))]
 
-    def ack_due(self, link: Link) -> list[Action]:
-        """What arrived should be acknowledged by now, unless a bundle did so."""
+    def ack_due(self, link: Link, now: float) -> list[Action]:
+        """What arrived should be acknowledged by now, unless a bundle did so, or it came only lately."""
+        due = link.owed_since + self._config.ack_delay_s
+        if link.queue.owed_bytes and due > now:
+            self._timers.set(("ack", link.id), due)
+            return []
         link.owes_ack = False
         return self.acknowledge(link) if link.queue.owed_bytes else []
 

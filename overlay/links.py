@@ -30,6 +30,7 @@ class Link:
         "next_probe",
         "opened_at",
         "overdue",
+        "owed_since",
         "owes_ack",
         "peer",
         "probes",
@@ -66,7 +67,9 @@ class Link:
         self.hole_until = 0.0
         """Until when what is missing of what it brought may still come."""
         self.owes_ack = False
-        """Whether an acknowledgement is to be given when its timer fires."""
+        """Whether a timer looks whether an acknowledgement is to be given."""
+        self.owed_since = 0.0
+        """When the first thing arrived that was not acknowledged yet."""
         self.is_watched = False
         """Whether a timer looks after acknowledgements to come."""
         self.overdue = 0

@@ -179,6 +179,10 @@ class Node(Commands):
             self._actions += self._duties.fire(name, number, at, now)
         self._after(now)
 
+    def judges_silence(self, now: float) -> bool:
+        """Whether what is due now depends on what has not come: what has arrived must be received before."""
+        return any(name != "ack" for name, _ in self._timers.are_due(now))
+
     def excuse_silence(self, now: float) -> None:
         """We were not listening until now: nobody's silence counts."""
         self.sessions.forgive(now, now)

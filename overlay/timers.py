@@ -52,6 +52,11 @@ class Timers(Generic[K]):
         self._is_changed = False
         return self.next()
 
+    def are_due(self, now: float) -> list[K]:
+        """The timers that are due, in no order; they stay armed."""
+        armed = self._due
+        return [key for due, _, key in self._heap if due <= now and armed.get(key) == due]
+
     def pop_due(self, now: float) -> list[tuple[float, K]]:
         """The timers that are due, disarmed, in order of their time."""
         due: list[tuple[float, K]] = []

@@ -181,10 +181,12 @@ class Shell:
         self._timer_at = 0.0
         if self.gate.shut:
             return
-        self.wiring.read_all()  # what has arrived must count before silence is judged
         now = time.monotonic()
-        if self.wiring.is_paused:
-            self.node.excuse_silence(now)
+        if self.node.judges_silence(now):
+            self.wiring.read_all()
+            now = time.monotonic()
+            if self.wiring.is_paused:
+                self.node.excuse_silence(now)
         self.node.handle_timeout(now)
         self.turn()
 

@@ -221,3 +221,19 @@ def test_bursts_of_losses_are_repaired_by_another_way_and_not_by_copies_or_a_sto
     assert sim.counters()["rerouted"] > 160
     assert sim.bundles_sent() - sent <= 1.5 * put * (len(names) - 1)
     assert (sim.control_bytes() - told) / 65 / len(names) <= 6000
+
+
+def test_where_bundles_answer_bundles_soon_enough_nothing_is_acknowledged_separately() -> None:
+    sim = Simulator(1, default=Conditions(delay_s=0.005))
+    sim.add_peer("a", config=Config(neighbours_target=0))
+    sim.add_peer("b", config=Config(neighbours_target=0), seeds=["a"])
+    sim.subscribe("b", "q")
+    assert sim.run_until_true(sim.is_settled, 10)
+    sim.run_for(2)
+    before = sim.counters().get("sent.ack_bytes", 0)
+    for _ in range(100):
+        sim.request("a", "q")
+        sim.run_for(0.03)
+    assert sim.counters().get("sent.ack_bytes", 0) == before
+    sim.run_for(0.05)
+    assert sim.counters()["sent.ack_bytes"] > before, "the last one is, after `ack_delay_s`"

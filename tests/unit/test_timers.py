@@ -27,6 +27,7 @@ def test_it_behaves_like_a_table_of_deadlines(steps: list[tuple[str, str, float]
             timers.cancel(key)
             model.pop(key, None)
         else:
+            assert sorted(timers.are_due(time)) == sorted(name for name, due in model.items() if due <= time)
             popped = timers.pop_due(time)
             assert [due for due, _ in popped] == sorted(due for due, _ in popped)
             assert sorted(popped) == sorted((due, name) for name, due in model.items() if due <= time)
