@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Programs start in half the time where Python may keep the bytecode of modules.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: run test types analysis lint bench fuzz clean
 
 run: $(VENV)/.installed
@@ -14,7 +17,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(MAKE) --no-print-directory --jobs=2 types analysis
 	$(BIN)/pytest --numprocesses=2 tests/unit tests/sim
-	$(BIN)/pytest --numprocesses=2 --dist=loadfile -m 'not alone' tests/real
+	$(BIN)/pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder -m 'not alone' tests/real
 	$(BIN)/pytest -m alone tests/real
 
 # Side by side: mypy takes one core only.

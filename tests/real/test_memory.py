@@ -25,7 +25,6 @@ WARM = slice(2, 5)
 END = slice(-3, None)
 
 pytestmark = [
-    pytest.mark.alone,
     pytest.mark.timeout(400 if LONG else 60),
     pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read in /proc"),
 ]
