@@ -309,6 +309,9 @@ class Harvests:
             if harvest.sites[site] in unreached:
                 harvest.unreached_since.setdefault(site, now)
                 self._again(harvest, 1 << site, self._config.reply_missing_after_s, now)
+                hearsay = None if self._is_client else self._routes.hearsay(harvest.sites[site])
+                if hearsay is not None:
+                    actions += self._reporting.send_request(request, hearsay, now)[0]
         return actions
 
     def _check(self, harvest: Harvest, now: float) -> None:

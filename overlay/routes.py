@@ -22,6 +22,9 @@ from anabranch.overlay.trees import Tree, encode_tree, join_paths
 Asked = tuple[str, Demand]
 """A receiver, and what is asked of the paths to it."""
 
+HEARSAY_MAX = 3
+"""Ways that are tried at a time to a peer which only hearsay reaches."""
+
 
 class PathChange(msgspec.Struct, frozen=True):
     """The paths to a receiver were chosen, left, or lost."""
@@ -132,6 +135,25 @@ class Routes:
             )
             self._routes[key] = route
         return route
+
+    def hearsay(self, destination: str) -> Route | None:
+        """Ways to a peer that no path reaches, over links that one of their ends has announced: what the
+        other end announced may be late or lost. None when nobody has said so. Not remembered."""
+        self._refresh()
+        said, announced = self.topology.announced(destination), self.topology.announced
+        near = [
+            peer
+            for peer in sorted(self._best)
+            if peer != self._me
+            and self.topology.may_relay(peer)
+            and (peer in said or destination in announced(peer))
+        ]
+        ways = sorted(((*self.path(peer), destination) for peer in near), key=len)[:HEARSAY_MAX]
+        if not ways:
+            return None
+        self._generation += 1
+        branches = self._encode(join_paths(ways), self._generation, len(ways))
+        return Route(self._generation, branches, 1, (), hops_of(ways), receivers=(destination,))
 
     def forget(self) -> None:
         """Drop every encoded route: who we are has changed."""

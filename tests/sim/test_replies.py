@@ -11,7 +11,9 @@ from reply_mesh import run_seed
 from anabranch.overlay import reporting, siting
 from anabranch.overlay.asking import Protocol
 from anabranch.overlay.config import Config
-from anabranch.overlay.errors import UsageError
+from anabranch.overlay.errors import DropReason, UsageError
+from anabranch.overlay.headers import Record, RecordKind
+from anabranch.overlay.links import Link
 from anabranch.overlay.merging import Merge
 from anabranch.overlay.qos import Role, Variant
 from anabranch.overlay.replywire import Item, Merged
@@ -241,6 +243,34 @@ def test_a_relay_that_dies_costs_no_site_behind_it_its_reply() -> None:
     assert result is not None
     assert result.value == [("x", "x"), ("y", "y")]
     assert [each.site for each in result.missing] == ["r1"]
+
+
+@pytest.mark.parametrize("silenced", ["r", "x"])
+def test_a_site_whose_link_one_end_alone_is_known_to_have_is_asked_all_the_same(silenced: str) -> None:
+    """What the other end told of it got lost on the way to the publisher."""
+    sim = Simulator(5, default=Conditions(delay_s=0.01))
+    config = Config(neighbours_target=0)
+    for name, seeds in (("root", ()), ("r", ["root"])):
+        sim.add_peer(name, seeds=seeds, config=config)
+    assert sim.run_until_true(sim.is_settled, 10)
+    sim.run_for(1.0)
+    telling = sim.peer("root").node._parts.spreading
+    refusal = telling._refusal
+
+    def hear(record: Record, link: Link) -> DropReason | None:
+        is_lost = (record.origin, record.kind) == (silenced, int(RecordKind.LINKS))
+        return DropReason.STALE if is_lost else refusal(record, link)
+
+    telling._refusal = hear  # type: ignore[method-assign]
+    sim.add_peer("x", seeds=["r"], config=config)
+    sim.subscribe("x", "q")
+    sim.run_for(2.0)
+    root = sim.peer("root").node
+    assert "x" not in root.routes.reachable()
+    harvest = sim.request("root", "q")
+    sim.run_for(1.0)
+    assert harvest.result is not None
+    assert (harvest.result.asked, harvest.result.complete) == (("x",), True)
 
 
 def test_a_peer_that_answers_and_leaves_takes_no_reply_with_it() -> None:
