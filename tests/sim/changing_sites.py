@@ -27,8 +27,8 @@ Link = tuple[str, str]
 ISLAND = 25
 """So many sites come together first, which costs less than if all did at once."""
 DELAY_S = 0.005
-FLOODED_S = 0.3
-"""By then everybody has heard of a change, and a message has arrived."""
+SLACK_S = 0.05
+"""Beyond the delays of the longest way, until everybody has heard of a change, and a message has arrived."""
 FAULT_S = 0.4
 RECOVERED_S = 1.5
 """After a fault everything is as before."""
@@ -124,6 +124,7 @@ class ChangingSites:
             for index, name in enumerate(members):
                 if before := members[:index] or (rng.choice(islands[:number]) if number else []):
                     self.parent[name] = rng.choice(before)
+        self.flooded_s = 2 * max(len(self._to_root(name)) for name in names) * DELAY_S + SLACK_S
         self.history: dict[str, list[tuple[float, Attributes]]] = {name: [] for name in names}
         self.least = {name: rng.choice((0, 0, 2)) for name in names}
         """The level of the messages that each site's filter lets pass."""
@@ -164,7 +165,7 @@ class ChangingSites:
             sim.at(begin + rng.random() * seconds, partial(self.change, rng.choice(self.names)))
         for name in rng.sample(self.names[1:], faults):
             sim.at(begin + rng.random() * seconds / 3, partial(self._disturb, name))
-        sim.run_for(seconds + FLOODED_S + (RECOVERED_S if faults else 0.0))
+        sim.run_for(seconds + self.flooded_s + (RECOVERED_S if faults else 0.0))
 
     def change(self, name: str) -> None:
         """A site becomes something else."""
@@ -211,7 +212,7 @@ class ChangingSites:
         else:
             sim.change(name, self.parent[name], delay_s=8 * DELAY_S)
             sim.at(now + FAULT_S, partial(sim.change, name, self.parent[name], delay_s=DELAY_S))
-        self.faults.append((now - FLOODED_S, now + FAULT_S + RECOVERED_S, over))
+        self.faults.append((now - self.flooded_s, now + FAULT_S + RECOVERED_S, over))
 
     # What must hold
 
@@ -221,7 +222,7 @@ class ChangingSites:
         for message in self.sent.values():
             faults = [fault for fault in self.faults if fault[0] <= message.at < fault[1]]
             disturbed = set().union(*(over for _, _, over in faults))
-            heard = min((since for since, _, _ in faults), default=message.at) - FLOODED_S
+            heard = min((since for since, _, _ in faults), default=message.at) - self.flooded_s
             may: set[str] = set()
             wanted: set[str] = set()
             for name in self.names:
@@ -229,7 +230,7 @@ class ChangingSites:
                     continue
                 way, turn = self.way(message.source, name)
                 is_disturbed = bool((way | {name, message.source}) & disturbed)
-                held = self._held(name, message, heard if is_disturbed else message.at - FLOODED_S)
+                held = self._held(name, message, heard if is_disturbed else message.at - self.flooded_s)
                 if any(held):
                     may.add(name)
                     wanted |= way | {turn}
@@ -271,7 +272,7 @@ class ChangingSites:
     def _held(self, name: str, message: Sent, begin: float) -> list[bool]:
         """Whether a site matched, by all that it was from a time on until the message came."""
         matches, history = SELECTIONS[message.to], self.history[name]
-        end = message.got.get(name, message.at + FLOODED_S)
+        end = message.got.get(name, message.at + self.flooded_s)
         states = [row for since, row in history if since <= begin][-1:]
         states += [row for since, row in history if begin < since <= end]
         return [matches(row) for row in states]

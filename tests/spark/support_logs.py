@@ -18,8 +18,6 @@ from anabranch.overlay.records import (
 
 BASE = 1_600_000_000_000_000
 EPOCH = BASE - 1_000_000
-CHANCE_MAX_S = 400.0
-"""However many rows: all runs of an analysis are cut into slots as long as the longest run's."""
 END = tuple[str, str]
 """A peer and its neighbour."""
 
@@ -173,12 +171,11 @@ def by_chance(rows: int, seed: int = 1) -> list[LogRecord]:
     records: list[LogRecord] = []
     ends = [(a, b) for a in peers for b in peers if a != b]
     each = rows // 2 // len(ends)
-    step_s = min(0.25, CHANCE_MAX_S / each)
     for a, b in ends:
         records.append(link(a, b, 0.0, "up", "hello"))
         second, seq, losing, connection = 0.1, 0, False, 1
         for _ in range(each):
-            second += rng.uniform(0.8, 1.2) * step_s
+            second += rng.uniform(0.2, 0.3)
             seq += 1
             losing = rng.random() < (0.7 if losing else 0.01)
             rtt = None if losing else int(rng.lognormvariate(10, 0.4))
@@ -198,7 +195,7 @@ def by_chance(rows: int, seed: int = 1) -> list[LogRecord]:
         for _ in range(each):
             count = rng.choice((1, 1, 1, 2, 5))
             seq += rng.choice((0,) * 50 + (1, 3))
-            second += rng.uniform(0.8, 1.2) * step_s
+            second += rng.uniform(0.2, 0.3)
             age_us = int(rng.lognormvariate(10, 0.6))
             others = [peer for peer in peers if peer not in (a, b)]
             path = [a, b] if rng.random() < 0.9 else [a, rng.choice(others), b]

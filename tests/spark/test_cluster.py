@@ -18,6 +18,7 @@ from pyspark.sql import Row, SparkSession
 from anabranch.tools import submit
 from anabranch.tools.analytics import links, loading, topics
 from anabranch.tools.analytics.session import find_java, make_session
+from anabranch.tools.analytics.slots import slot_widths
 
 HOME = Path(pyspark.__file__).parent
 MAIN = "from anabranch.tools.cli import main; main()"
@@ -88,7 +89,7 @@ def jobs_of(session: SparkSession, source: Path, out: Path) -> Rows:
     spans = links.spans(probes, changes, deliveries)
     frames = {
         "bad": logs_read.bad(),
-        "slots": links.link_slots(probes, 1_000_000),
+        "slots": links.link_slots(probes, slot_widths(spans)),
         "outages": links.outages(changes, probes, spans),
         "flows": topics.flows(topics.delivery_cells(deliveries)),
     }

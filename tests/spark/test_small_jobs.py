@@ -5,6 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as PySpark's users call i
 
 from anabranch.tools.analytics import fate, links, mesh, requests
 from anabranch.tools.analytics.clocks import likeliest_of, solved
+from anabranch.tools.analytics.slots import in_slots, slot_widths
 
 ENDS = "run string, peer string, neighbour string, "
 
@@ -134,6 +135,20 @@ def test_counters_of_several_starts_add_up(spark: SparkSession) -> None:
     )
     found = mesh.last_counters(controls).where(F.col("counter") == "x").collect()
     assert [row["value"] for row in found] == [8]
+
+
+def test_each_run_has_slots_that_suit_its_length(spark: SparkSession) -> None:
+    hour = 3_600_000_000
+    rows = [("short", "a", 0, 30_000_000), ("long", "a", 0, hour), ("long", "b", hour, 3 * hour)]
+    spans = spark.createDataFrame(rows, "run string, peer string, first_ts long, last_ts long")
+    widths = slot_widths(spans)
+    assert {row["run"]: row["slot_us"] for row in widths.collect()} == {
+        "short": 1_000_000,
+        "long": 15_000_000,
+    }
+    records = spark.createDataFrame([("short", 2_700_000), ("long", 31_000_000)], "run string, ts long")
+    found = {row["run"]: row["slot"] for row in in_slots(records, widths).collect()}
+    assert found == {"short": 2_000_000, "long": 30_000_000}
 
 
 def test_clocks_that_agree_by_chance_alone_are_left_as_they_are() -> None:

@@ -11,10 +11,7 @@ from anabranch.overlay.errors import UsageError
 from anabranch.tools.analytics import clocks, fate, links, loading, mesh, requests, topics
 from anabranch.tools.analytics.profiling import profile_of
 from anabranch.tools.analytics.schema import KINDS
-
-SLOTS_S = (1, 5, 15, 60, 300, 3600)
-SLOTS_TARGET = 720
-"""Slots of time that a run is cut into at most, where the list above allows."""
+from anabranch.tools.analytics.slots import slot_widths
 
 Row = dict[str, object]
 
@@ -23,7 +20,6 @@ class Analysis(msgspec.Struct):
     """What came out; the tables are Parquet below `out/tables`."""
 
     out: str
-    slot_us: int
     intake: list[Row]
     profile: Row
     tables: "Tables"
@@ -54,17 +50,16 @@ def analyze(
     deliveries, ups = logs.records("delivery"), logs.records("link")
     tables.write("clocks", clocks.offsets(spark, clocks.pair_differences(ups, deliveries)))
     logs.correct(tables.read("clocks"))
-    slot_us = _links(tables, logs)
-    _topics(tables, logs, slot_us, baseline_s)
+    _links(tables, logs)
+    _topics(tables, logs, baseline_s)
     profile = profile_of(tables.read("links"), tables.read("outages"), tables.read("shared_fate"))
-    return Analysis(out, slot_us, intake, profile, tables)
+    return Analysis(out, intake, profile, tables)
 
 
-def _links(tables: "Tables", logs: loading.Logs) -> int:
+def _links(tables: "Tables", logs: loading.Logs) -> None:
     probes, changes = logs.records("probe"), logs.records("link")
     spans = tables.write("spans", links.spans(*(logs.records(kind) for kind in KINDS)))
-    slot_us = _slot_us(spans)
-    slots = tables.write("link_slots", links.link_slots(probes, slot_us), by_run=True)
+    slots = tables.write("link_slots", links.link_slots(probes, slot_widths(spans)), by_run=True)
     bins = tables.write("delay_bins", links.delay_bins(probes), by_run=True)
     outages = tables.write("outages", links.outages(changes, probes, spans))
     firsts = slots.groupBy(*links.END).agg(F.min("slot").alias("ts"))
@@ -72,21 +67,20 @@ def _links(tables: "Tables", logs: loading.Logs) -> int:
         "link_ends", links.link_ends(slots, bins, outages, links.observed(changes, firsts, spans))
     )
     whole = tables.write("links", links.links_whole(ends, outages))
-    tables.write("degradations", links.degradations(slots, slot_us))
+    tables.write("degradations", links.degradations(slots))
     tables.write("shared_fate", fate.coincidences(outages, whole))
-    return slot_us
 
 
-def _topics(tables: "Tables", logs: loading.Logs, slot_us: int, baseline_s: float | None) -> None:
+def _topics(tables: "Tables", logs: loading.Logs, baseline_s: float | None) -> None:
     deliveries = logs.records("delivery")
     cells = tables.write("delivery_cells", topics.delivery_cells(deliveries), by_run=True)
     flows = tables.write("flows", topics.flows(cells))
     tables.write("age_bins", topics.age_bins(cells))
     tables.write("path_changes", topics.path_changes(logs.records("route")))
-    slots = tables.write("topic_slots", topics.topic_slots(deliveries, slot_us), by_run=True)
+    spans = tables.read("spans")
+    slots = tables.write("topic_slots", topics.topic_slots(deliveries, slot_widths(spans)), by_run=True)
     controls = logs.records("control")
     counters = tables.write("counters", mesh.last_counters(controls))
-    spans = tables.read("spans")
     tables.write("peers", mesh.peers(spans, counters))
     tables.write("control", mesh.control(counters, spans))
     runs = tables.write("runs", mesh.runs(flows, counters, controls, spans))
@@ -99,13 +93,6 @@ def _topics(tables: "Tables", logs: loading.Logs, slot_us: int, baseline_s: floa
     of_links = mesh.anomalies(tables.read("link_slots"), links.END, "delay_us", base_us)
     of_topics = mesh.anomalies(slots, topics.FLOW, "age_us", base_us)
     tables.write("anomalies", of_links.unionByName(of_topics))
-
-
-def _slot_us(spans: DataFrame) -> int:
-    lengths = spans.groupBy("run").agg((F.max("last_ts") - F.min("first_ts")).alias("us"))
-    longest = lengths.agg(F.max("us")).head()
-    seconds = (longest[0] if longest is not None and longest[0] is not None else 0) / 1e6
-    return next((each for each in SLOTS_S if seconds / each <= SLOTS_TARGET), SLOTS_S[-1]) * 1_000_000
 
 
 class Tables:

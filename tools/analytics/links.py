@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as PySpark's users call it
 
 from anabranch.tools.analytics.bins import bin_of, percentiles
+from anabranch.tools.analytics.slots import in_slots
 
 END = ["run", "peer", "neighbour"]
 LOST_LEAST = 3
@@ -47,10 +48,11 @@ def delay_bins(probes: DataFrame) -> DataFrame:
     return answered.groupBy(*END, bin_of(F.col("rtt_us") / 2).alias("bin")).agg(F.count("*").alias("n"))
 
 
-def link_slots(probes: DataFrame, slot_us: int) -> DataFrame:
+def link_slots(probes: DataFrame, widths: DataFrame) -> DataFrame:
     """Per slot of time: probes, lost, mean, least and most delay, mean jitter."""
     return (
-        probes.groupBy(*END, (F.floor(F.col("ts") / slot_us) * slot_us).alias("slot"))
+        in_slots(probes, widths)
+        .groupBy(*END, "slot_us", "slot")
         .agg(
             F.count("*").alias("probes"),
             F.sum(F.col("rtt_us").isNull().cast("long")).alias("lost"),
@@ -190,7 +192,7 @@ def usual(slots: DataFrame) -> DataFrame:
     return slots.groupBy(*END).agg(F.percentile("delay_us", F.lit(0.2)).alias("usual_us"))
 
 
-def degradations(slots: DataFrame, slot_us: int) -> DataFrame:
+def degradations(slots: DataFrame) -> DataFrame:
     """Two or more slots on end in which a link was much slower than usual, or lost much."""
     slow = F.col("delay_us") > DEGRADED_RATIO * F.col("usual_us") + DEGRADED_US
     lossy = (
@@ -200,13 +202,13 @@ def degradations(slots: DataFrame, slot_us: int) -> DataFrame:
     )
     bad = slots.join(usual(slots), END).where(F.coalesce(slow, F.lit(False)) | lossy)
     ordered = Window.partitionBy(*END).orderBy("slot")
-    island = F.col("slot") - F.row_number().over(ordered) * slot_us
+    island = F.col("slot") - F.row_number().over(ordered) * F.col("slot_us")
     return (
         bad.withColumn("island", island)
-        .groupBy(*END, "island", "usual_us")
+        .groupBy(*END, "island", "usual_us", "slot_us")
         .agg(
             F.min("slot").alias("start"),
-            (F.max("slot") + slot_us).alias("end"),
+            (F.max("slot") + F.col("slot_us")).alias("end"),
             F.count("*").alias("slots"),
             (F.sum("delay_sum_us") / (F.sum("probes") - F.sum("lost"))).alias("delay_us"),
             (F.sum("lost") / F.sum("probes")).alias("loss"),

@@ -39,7 +39,6 @@ def summarize(analysis: Analysis, source: str) -> Summary:
         "source": source,
         "records": dict(summary_of(analysis.intake)),
         "intake": analysis.intake,
-        "slot_s": analysis.slot_us / 1e6,
         "runs": _rows(table("runs").orderBy("run")),
         "links": links,
         "outages": outages,
@@ -63,7 +62,7 @@ def summarize(analysis: Analysis, source: str) -> Summary:
         "requests": _rows(
             table("request_topics").orderBy(F.desc("missing"), "run", "topic", "protocol", "merge")
         ),
-        "delays": _delays(table("link_slots"), links, degradations, analysis.slot_us),
+        "delays": _delays(table("link_slots"), links, degradations),
         "profile": analysis.profile,
     }
     summary["findings"] = findings(summary)
@@ -158,7 +157,7 @@ def _worst(anomalies: DataFrame) -> DataFrame:
 
 
 def _delays(
-    slots: DataFrame, links: list[dict[str, Any]], slow: list[dict[str, Any]], slot_us: int
+    slots: DataFrame, links: list[dict[str, Any]], slow: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Delay over time of the links with most trouble, by run."""
     from anabranch.tools.analytics.links import link_name
@@ -179,17 +178,19 @@ def _delays(
     shown = [(run, link) for run in sorted(chosen)[:RUNS_MAX] for link in chosen[run]]
     if not shown:
         return []
-    named = slots.select("run", link_name().alias("link"), "slot", "delay_sum_us", "probes", "lost")
+    named = slots.select(
+        "run", link_name().alias("link"), "slot", "slot_us", "delay_sum_us", "probes", "lost"
+    )
     wanted = F.concat_ws("\n", "run", "link").isin([f"{run}\n{link}" for run, link in shown])
     rows = (
         named.where(wanted)
-        .groupBy("run", "link", "slot")
+        .groupBy("run", "link", "slot", "slot_us")
         .agg((F.sum("delay_sum_us") / F.nullif(F.sum(F.col("probes") - F.col("lost")), F.lit(0))).alias("us"))
     )
     curves: dict[tuple[str, str], list[tuple[int, float | None]]] = {each: [] for each in shown}
     for row in rows.orderBy("run", "link", "slot").collect():
         us = None if row["us"] is None else float(f"{row['us']:.6g}")
-        curves[row["run"], row["link"]].append((row["slot"] + slot_us // 2, us))
+        curves[row["run"], row["link"]].append((row["slot"] + row["slot_us"] // 2, us))
     return [
         {"run": run, "link": link, "points": points[:: max(1, -(-len(points) // SLOTS_MAX))]}
         for (run, link), points in curves.items()

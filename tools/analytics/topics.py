@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as PySpark's users call it
 
 from anabranch.tools.analytics.bins import bin_of, percentiles
+from anabranch.tools.analytics.slots import in_slots
 
 FLOW = ["run", "topic", "origin", "subscriber"]
 _STREAM = [*FLOW, "epoch", "origin_epoch", "publisher"]
@@ -122,11 +123,11 @@ def path_changes(routes: DataFrame) -> DataFrame:
     )
 
 
-def topic_slots(deliveries: DataFrame, slot_us: int) -> DataFrame:
+def topic_slots(deliveries: DataFrame, widths: DataFrame) -> DataFrame:
     """Per flow and slot of time: messages, late ones, mean age."""
     return (
-        deliveries.withColumn("subscriber", F.col("peer"))
-        .groupBy(*FLOW, (F.floor(F.col("ts") / slot_us) * slot_us).alias("slot"))
+        in_slots(deliveries.withColumn("subscriber", F.col("peer")), widths)
+        .groupBy(*FLOW, "slot_us", "slot")
         .agg(
             F.sum("count").alias("delivered"),
             F.sum(F.when(F.col("late"), F.col("count")).otherwise(0)).alias("late"),
