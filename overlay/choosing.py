@@ -98,7 +98,8 @@ class Choosing:
         path = current.paths[0]
         cost = path_cost(graph, path)
         if cost is None:
-            alive = [copy for copy in current.paths[1:] if path_cost(graph, copy) is not None]
+            copies = [copy for copy in current.paths[1:] if path_cost(graph, copy) is not None]
+            alive = [copy for copy in copies if not self._is_dead(copy)]
             return (alive[0] if alive and self._is_steady(demand, alive[0], best) else best), "broken"
         best_cost = path_cost(graph, best)
         assert best_cost is not None
@@ -136,6 +137,7 @@ class Choosing:
         is_as_it_was = is_troubled == (was is not None) and is_fanned == (was is not None and was.is_fanned)
         if current is not None and not cause and is_as_it_was:
             alive = [path_cost(self._topology.graph(), path) is not None for path in current.paths]
+            alive += [not self._is_dead(path) for path in current.paths[1:]]
             if (all(alive) and len(alive) > 1) or not is_troubled:
                 return current, ""
         paths: tuple[Path, ...] = (first,)
@@ -161,7 +163,10 @@ class Choosing:
     def _fanned(
         self, paths: tuple[Path, ...], demand: Demand, at_source: bool, at_target: bool
     ) -> tuple[Path, ...]:
-        """These paths, and those over further links of the ends that are beset: sound ones first."""
+        """These paths, and those over further links of the ends that are beset: sound ones first.
+
+        Those that take too long only where none in time is alive; dead ones last.
+        """
         graph, alternatives, target = self._topology.graph(), self._alternatives(), paths[0][-1]
         more: list[Path] = []
         if at_source:
@@ -170,7 +175,9 @@ class Choosing:
             more += alternatives.around_target(target)
         limit = demand.deadline_s or float("inf")
         timely = [path for path in more if (path_cost(graph, path) or 0.0) <= limit]
-        more = sorted(timely or more, key=lambda path: self._is_bad(path, LOSSY))
+        if any(not self._is_dead(path) for path in timely):
+            more = timely
+        more.sort(key=lambda path: (self._is_dead(path), self._is_bad(path, LOSSY)))
         return tuple(dict.fromkeys((*paths, *more)))[: min(self._paths_max, JOINT_PATHS_MAX)]
 
     def _is_in_trouble(self, path: Path, demand: Demand, was: bool) -> bool:
@@ -212,14 +219,20 @@ class Choosing:
                 return True
         return False
 
+    def _is_dead(self, path: Path) -> bool:
+        """Whether hardly anything comes through, as far as is known here."""
+        dead = self._topology.dead_links()
+        return path[1] in self.quiet or any(link_of(*hop) in dead for hop in pairwise(path))
+
     def _beside(self, path: Path) -> Path:
         """The shortest path that shares no peer, or else no link, with this one; empty when there is none.
 
-        One that may fail of the same cause, by a profile, comes after all others.
+        One that may fail of the same cause, by a profile, comes after all others, and a dead one after those.
         """
         used = frozenset(link_of(*hop) for hop in pairwise(path))
         mates = self.beliefs.mates(path)
-        for links in (used | mates, used) if mates else (used,):
+        dead = self._topology.dead_links() | {link_of(self._me, peer) for peer in self.quiet}
+        for links in dict.fromkeys((used | mates | dead, used | dead, used | mates, used)):
             for peers in (path[1:-1], ()):
                 if found := self._alternatives().clear_of(path[-1], links, peers):
                     return found

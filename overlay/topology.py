@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from anabranch.overlay.estimators import differs, loss_level
+from anabranch.overlay.estimators import LOSES_MOST, differs, loss_level
 from anabranch.overlay.headers import LinkEntry
+from anabranch.overlay.paths import Hop, link_of
 
 HOP_COST_S = 0.0005
 """Added to each link's delay: a relay costs a copy and a turn of its loop, so a detour must be worth it."""
@@ -55,6 +56,8 @@ class Topology:
         self._stale: dict[str, None] = {}
         """Rows of the graph to be made anew when routes are next told of a change."""
         self._graph_version = 0
+        self._dead: frozenset[Hop] = frozenset()
+        self._dead_version = 0
         self._own = ""
 
     def peers(self) -> list[str]:
@@ -64,6 +67,18 @@ class Topology:
     def announced(self, origin: str) -> Edges:
         """What a peer says about its own links."""
         return self._announced.get(origin, {})
+
+    def dead_links(self) -> frozenset[Hop]:
+        """Links (names in order) that lose most of what they are given, or all, by what either end says."""
+        if self._dead_version != self.version:
+            self._dead_version = self.version
+            self._dead = frozenset(
+                link_of(peer, neighbour)
+                for peer, edges in self._announced.items()
+                for neighbour, edge in edges.items()
+                if loss_level(edge.loss) >= LOSES_MOST
+            )
+        return self._dead
 
     def set_links(self, origin: str, entries: Iterable[LinkEntry]) -> bool:
         """Take a peer's own description of its links; whether a route might change by it."""

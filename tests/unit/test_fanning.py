@@ -96,6 +96,24 @@ def test_copies_fan_out_around_a_publisher_whose_links_fall_silent() -> None:
     assert paths_of(world) == ["abg"]
 
 
+def test_a_copy_leaves_a_link_that_dies_for_one_that_is_alive() -> None:
+    world = drawn()
+    lossy(world, "g", {"b": 0.1})
+    assert paths_of(world) == ["abg", "acg"]
+    lossy(world, "g", {"b": 0.1, "c": 1.0})
+    assert paths_of(world) == ["abg", "adg", "acg"]
+
+
+def test_with_no_path_in_time_alive_copies_take_longer_ones() -> None:
+    world = World(Config())
+    mesh = MESH | {("a", "e"): 40, ("e", "g"): 40}
+    world.draw(mesh)
+    for name in "bcd":
+        ends = (("a", 0), ("g", 10**6))
+        world.topology.set_links(name, [LinkEntry(n, 10_000, 0, loss, 10**6, False) for n, loss in ends])
+    assert paths_of(world)[:2] == ["abg", "aeg"]
+
+
 def test_a_healthy_path_has_no_copies_however_bad_other_links_of_its_ends_are() -> None:
     world = drawn()
     lossy(world, "g", {"c": 0.5, "d": 0.5})
