@@ -210,6 +210,8 @@ def _unit(name: str, hint: object) -> str:
         return " or ".join(f"`{member.value}`" for member in hint)
     if hint is bool:
         return "true or false"
+    if hint is int:
+        return "number"
     if get_origin(hint) is dict:
         return "table"
     choices = [

@@ -54,6 +54,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # Watching links
     ewma_weight: float = 0.25
     """Weight of a new sample in delay, jitter, loss and availability (Harmony, section 2.1)."""
+    step_probes: int = 3
+    """After so many probes in a row far from the average, on one side of it, the delay is their median: a
+    network that changed is followed after these, where the average takes ten. 0: the average alone."""
     probe_interval_s: float = 0.25
     """Pause between probes of a link: four per second find a dead one within a second, for 30 B each."""
     probe_fast_interval_s: float = 0.1
@@ -249,6 +252,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             probe_fast_interval_s=5.0,
             suspect_after_s=11.0,
             down_after_s=16.0,
+            step_probes=0,
             spread_interval_s=10.0,
             spread_min_interval_s=10.0,
             search_interval_s=30.0,

@@ -29,6 +29,8 @@ class Control:
     """Reads control messages; PeerError for what breaks the protocol."""
 
     def __init__(self, parts: Parts) -> None:
+        self.has_news = True
+        """Whether the last message was more than a life sign: most leave nothing to conclude."""
         self._parts = parts
         self._by_kind: dict[int, Callable[[Link, Frame, float], list[Action]]] = {
             Kind.PROBE: self._probe,
@@ -52,6 +54,7 @@ class Control:
         """Act on a message whose kind byte was read already."""
         if len(frames) != 1:
             raise PeerError(DropReason.MALFORMED, "control of several frames")
+        self.has_news = True
         handle = self._by_kind.get(kind)
         if handle is not None:
             return handle(link, frames[0], now)
@@ -68,6 +71,7 @@ class Control:
 
     def _probe(self, link: Link, frame: Frame, now: float) -> list[Action]:
         sequence, _ = codec.decode_probe(frame)
+        self.has_news = False
         return self._parts.sessions.echo_to(link, sequence, now)
 
     def _echo(self, link: Link, frame: Frame, now: float) -> list[Action]:
@@ -85,6 +89,9 @@ class Control:
     def _records(self, link: Link, frame: Frame, now: float) -> list[Action]:
         parts = self._parts
         records, as_made = codec.decode_records(frame)
+        if parts.spreading.holds(records):
+            self.has_news = False
+            return []
         actions = self._reclaim_name(records, now)
         fresh, flooded = parts.spreading.receive(records, link, now, as_made)
         actions += flooded

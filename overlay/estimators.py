@@ -1,5 +1,8 @@
 """Moving averages of a link: delay, jitter, loss, availability. No state but their own numbers."""
 
+from math import fsum
+from statistics import median
+
 import msgspec
 
 LOSS_ENTER, LOSS_CLEAR = 0.05, 0.02
@@ -11,6 +14,48 @@ LOSSY, LOSES_MOST = 2, 4
 CLOCK_SLACK_S = 0.002
 ACK_SLACK_S = 0.12
 """An acknowledgement may come so much later than the link and the neighbour's habit explain."""
+FAR_S = 0.003
+"""Closer to the average than this no sample is far from it: so little changes no route that matters."""
+FAR_DEVIATIONS = 4.0
+"""Nor is one closer than so many mean deviations."""
+
+
+class Run(msgspec.Struct):
+    """Samples in a row that are all far from where the average stood, on the same side of it."""
+
+    length: int
+    """So many of them are a step. 0: there are no steps."""
+    level_s: float = 0.0
+    far_s: float = 0.0
+    noise_s: float = 0.0
+    samples: list[float] = []
+
+    def add(self, sample_s: float, level_s: float, noise_s: float) -> bool:
+        """Whether `samples` are a step, with this one; level and noise are those without it."""
+        samples = self.samples
+        if samples:
+            apart = sample_s - self.level_s
+            if abs(apart) > self.far_s and (apart > 0) == (samples[0] > self.level_s):
+                samples.append(sample_s)
+                return len(samples) >= self.length
+            samples.clear()
+        self.far_s = max(FAR_S, FAR_DEVIATIONS * noise_s)
+        if abs(sample_s - level_s) > self.far_s:
+            self.level_s, self.noise_s = level_s, noise_s
+            samples.append(sample_s)
+        return bool(samples) and self.length == 1
+
+    def shift(self, by_s: float) -> None:
+        """What is measured against is elsewhere by so much."""
+        self.level_s += by_s
+        self.samples = [sample + by_s for sample in self.samples]
+
+    def end(self) -> tuple[float, float]:
+        """The median of the samples, and the deviation to go on with; the run is over."""
+        middle = median(self.samples)
+        apart_s = fsum(abs(sample - middle) for sample in self.samples) / len(self.samples)
+        self.samples.clear()
+        return middle, max(self.noise_s, apart_s)
 
 
 class Estimate(msgspec.Struct):
@@ -31,6 +76,14 @@ class Estimate(msgspec.Struct):
     """By how much longer than half of the round trip a message takes there, and shorter back."""
     offset_s: float | None = None
     """How much later than ours the neighbour's clock seems to be, by the last probe."""
+    step_samples: int = 0
+    """After so many samples in a row that are far off, on one side, the average is their median; 0: never."""
+    delays: Run | None = None
+    skews: Run | None = None
+
+    def __post_init__(self) -> None:
+        if self.step_samples:
+            self.delays, self.skews = Run(self.step_samples), Run(self.step_samples)
 
     @property
     def there_s(self) -> float:
@@ -47,6 +100,8 @@ class Estimate(msgspec.Struct):
         sample = max(round_trip_s, 0.0) / 2
         if self.samples == 0:
             self.delay_s = sample
+        elif self.delays is not None and self.delays.add(sample, self.delay_s, self.jitter_s):
+            self.delay_s, self.jitter_s = self.delays.end()
         else:
             self.jitter_s += self.weight * (abs(sample - self.delay_s) - self.jitter_s)
             self.delay_s += self.weight * (sample - self.delay_s)
@@ -59,12 +114,29 @@ class Estimate(msgspec.Struct):
         self.offset_s = offset_s
         sample = offset_s if is_trusted and abs(offset_s) <= half + CLOCK_SLACK_S else 0.0
         sample = max(-half, min(half, sample))
-        self.skew_s += (self.weight if self.samples > 1 else 1.0) * (sample - self.skew_s)
+        if self.samples <= 1:
+            self.skew_s = sample
+        elif self.skews is not None and self.skews.add(sample, self.skew_s, self._noise_s):
+            self.skew_s, _ = self.skews.end()
+        else:
+            self.skew_s += self.weight * (sample - self.skew_s)
+
+    @property
+    def may_step(self) -> bool:
+        """Whether the last samples were far off, and the next ones tell whether that is a step."""
+        return self.delays is not None and bool(self.delays.samples)
+
+    @property
+    def _noise_s(self) -> float:
+        """The deviation, without what may be a step."""
+        return self.delays.noise_s if self.delays is not None and self.delays.samples else self.jitter_s
 
     def clock_moved(self, step_s: float, is_trusted: bool) -> None:
         """Our clock shows so much more than before."""
         if self.offset_s is None:
             return
+        if self.skews is not None:
+            self.skews.shift(-step_s)
         if is_trusted and abs(self.offset_s) <= self.delay_s + CLOCK_SLACK_S:
             self.skew_s = max(-self.delay_s, min(self.delay_s, self.skew_s - step_s))
         self.offset_s -= step_s
@@ -73,9 +145,11 @@ class Estimate(msgspec.Struct):
         """A probe did not come back in time."""
         self.loss += self.weight * (1.0 - self.loss)
 
-    def add_interval(self, usable: bool) -> None:
-        """A probe interval passed with the link usable or not."""
-        self.availability += self.weight * ((1.0 if usable else 0.0) - self.availability)
+    def add_interval(self, usable: bool) -> bool:
+        """A probe interval passed with the link usable or not; whether that changed the availability."""
+        change = self.weight * ((1.0 if usable else 0.0) - self.availability)
+        self.availability += change
+        return change != 0.0
 
 
 def loss_level(loss: float) -> int:

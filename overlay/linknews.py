@@ -70,10 +70,10 @@ class LinkNews:
         """Whether a link got so much slower that budgets may be violated: that does not wait for a period."""
         for link in measured:
             told = self._told.get(link.peer)
-            if told is not None and link.estimate.samples:
-                told_s = told.delay_us / 1e6
-                if link.estimate.there_s > max(WORSE_RATIO * told_s, told_s + WORSE_S):
-                    return True
+            if told is None or not link.estimate.samples:
+                continue
+            if _is_much_worse(told.delay_us / 1e6, link.estimate.there_s):
+                return True
         return False
 
     def _is_news(self, link: Link) -> bool:
@@ -86,9 +86,12 @@ class LinkNews:
 
     def _took_another_time(self, link: Link) -> bool:
         config, told = self._config, self._told.get(link.peer)
-        return told is None or differs(
-            told.delay_us / 1e6, link.estimate.there_s, config.spread_change_ratio, config.spread_change_s
-        )
+        if told is None:
+            return True
+        told_s, there_s = told.delay_us / 1e6, link.estimate.there_s
+        if link.estimate.may_step and not _is_much_worse(told_s, there_s):
+            return False
+        return differs(told_s, there_s, config.spread_change_ratio, config.spread_change_s)
 
 
 def entry_of(link: Link) -> LinkEntry:
@@ -103,6 +106,10 @@ def entry_of(link: Link) -> LinkEntry:
         int(estimate.availability * 1e6),
         link.is_client,
     )
+
+
+def _is_much_worse(told_s: float, there_s: float) -> bool:
+    return there_s > max(WORSE_RATIO * told_s, told_s + WORSE_S)
 
 
 def _loses_otherwise(told: LinkEntry, loss: float, availability: float) -> bool:

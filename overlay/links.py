@@ -41,7 +41,7 @@ class Link:
     )
 
     def __init__(
-        self, link_id: LinkId, address: str | None, now: float, weight: float, queue: LinkQueue
+        self, link_id: LinkId, address: str | None, now: float, estimate: Estimate, queue: LinkQueue
     ) -> None:
         self.id = link_id
         self.address = address
@@ -59,7 +59,7 @@ class Link:
         self.role = Role.PEER
         self.is_quiet = False
         """Silent for longer than a probe and its echo take."""
-        self.estimate = Estimate(weight)
+        self.estimate = estimate
         self.queue = queue
         """What waits for it and what is under way on it; the shell sends from there."""
         self.quiet_at = 0.0

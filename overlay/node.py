@@ -166,6 +166,8 @@ class Node(Commands):
                     return
             else:
                 self._actions += self._control.receive(link, kind, frames, now)
+                if not self._control.has_news and not self.sessions.has_changes:
+                    return
         except PeerError as error:
             self.counters.drop(error.reason)
         self._after(now)

@@ -104,9 +104,12 @@ class Sessions:
             self.dialling.opened(address)
         if self.links.opening_count() >= self._config.links_opening_max:
             self._counters.drop(DropReason.TABLE_FULL)
-            return self._close(Link(link_id, address, now, 1.0, LinkQueue(1)), "too many connections", now)
+            return self._close(
+                Link(link_id, address, now, Estimate(1.0), LinkQueue(1)), "too many connections", now
+            )
         queue = LinkQueue(self._config.link_queue_max_bytes, retains=self._config.ack_delay_s > 0)
-        link = Link(link_id, address, now, self._config.ewma_weight, queue)
+        estimate = Estimate(self._config.ewma_weight, step_samples=self._config.step_probes)
+        link = Link(link_id, address, now, estimate, queue)
         link.binding = binding
         self.links.add(link)
         self.on_link(link)
@@ -219,10 +222,11 @@ class Sessions:
         if silence > suspect_after and link.state is LinkState.UP:
             link.state = LinkState.SUSPECT
             self._changes.append(LinkChange(link, LinkState.SUSPECT, "silent"))
-        link.estimate.add_interval(link.state is LinkState.UP)
-        self._measured[link] = None
+        if link.estimate.add_interval(link.state is LinkState.UP) or lost:
+            self._measured[link] = None
         sequence, too_old = link.start_probe(now)
-        for missing, sent in (*lost, *too_old):
+        lost += too_old
+        for missing, sent in lost:
             link.estimate.add_loss()
             actions += self._probe_record(link, missing, None, int((now - sent) * 1e6), now)
         actions.append(SendControl(link.id, encode_probe(sequence, self._clock_us(now))))
@@ -232,20 +236,21 @@ class Sessions:
                 self._set_quiet(link, now)
             pause = config.probe_fast_interval_s
         else:
-            link.is_quiet = False
-            self.quiet -= {link.peer}
+            if link.is_quiet:
+                self._set_heard(link)
             pause = config.probe_interval_s
+        again = max(due + pause, now + pause / 2)
         # The next verdict on a silence falls when it is due, not with the next probe.
-        verdicts = (link.heard_at + limit + JUST_AFTER_S for limit in (patience, suspect_after, down_after))
-        verdict = min((at for at in verdicts if at > now + JUST_AFTER_S), default=now + pause)
-        self._timers.set(("probe", link.id), min(max(due + pause, now + pause / 2), verdict))
+        for limit in (patience, suspect_after, down_after):
+            if silence < limit:
+                again = min(again, link.heard_at + limit + JUST_AFTER_S)
+        self._timers.set(("probe", link.id), again)
         return actions
 
     def fall_quiet(self, link: Link, now: float) -> None:
         """Bundles are under way on a link for too long, and nothing is heard from it."""
         if not link.is_quiet:
             self._set_quiet(link, now)
-            self._measured[link] = None
             self._timers.set_earliest(("probe", link.id), now)
 
     def take_quiet(self) -> list[Link]:
@@ -296,6 +301,12 @@ class Sessions:
         link.quiet_at = now
         self.quiet |= {link.peer}
         self._fell_quiet.append(link)
+        self._measured[link] = None
+
+    def _set_heard(self, link: Link) -> None:
+        link.is_quiet = False
+        self.quiet -= {link.peer}
+        self._measured[link] = None
 
     def _hello(self, link: Link) -> SendControl:
         me = self._identity

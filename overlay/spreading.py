@@ -73,6 +73,11 @@ class Spreading:
         frame = as_made if len(fresh) == len(records) else None
         return fresh, self._flood(fresh, link, frame)
 
+    def holds(self, records: Iterable[Record]) -> bool:
+        """Whether these came already: the very same ones, as `codec.decode_records` shares them."""
+        get = self.book.get
+        return all(get(record.origin, record.kind) is record for record in records)
+
     def claims_later_self(self, records: Iterable[Record]) -> int:
         """The latest epoch under our own name that these records carry beyond ours; 0 when none does."""
         me = self._identity

@@ -77,3 +77,58 @@ def test_averages_stay_within_their_samples(weight: float, outcomes: list[float 
 )
 def test_a_change_is_told_when_it_is_large_both_ways(old: float, new: float, expected: bool) -> None:
     assert differs(old, new, 0.10, 0.003) is expected
+
+
+def follow(delays: list[float], step_samples: int) -> Estimate:
+    estimate = Estimate(0.25, step_samples=step_samples)
+    for delay in delays:
+        estimate.add_round_trip(2 * delay)
+        estimate.add_offset(0.0, 2 * delay, is_trusted=True)
+    return estimate
+
+
+def test_some_samples_in_a_row_that_are_far_off_are_a_step() -> None:
+    steady = [0.02] * 20
+    assert follow([*steady, 0.10, 0.11], 3).delay_s < 0.08
+    followed = follow([*steady, 0.10, 0.11, 0.09], 3)
+    assert followed.delay_s == pytest.approx(0.10)
+    assert followed.jitter_s < 0.01
+    assert not followed.may_step
+    assert follow([*steady, 0.10, 0.11, 0.09], 0).delay_s < 0.08
+
+
+def test_a_step_down_is_followed_as_one_up_is() -> None:
+    assert follow([0.2] * 20 + [0.05] * 3, 3).delay_s == pytest.approx(0.05)
+
+
+def test_samples_to_both_sides_are_noise_and_no_step() -> None:
+    noisy = [0.02, 0.10] * 20
+    assert follow(noisy, 3).delay_s == follow(noisy, 0).delay_s
+
+
+def test_an_outlier_is_averaged_and_what_follows_it_too() -> None:
+    outlier = [*[0.02] * 20, 0.10, 0.02, 0.02, 0.02]
+    assert follow(outlier, 3).delay_s == follow(outlier, 0).delay_s
+    assert not follow(outlier, 3).may_step
+
+
+def test_what_lies_within_the_usual_noise_is_no_step() -> None:
+    wavering = [*[0.1, 0.12, 0.08, 0.11, 0.09] * 10, 0.13, 0.13, 0.13]
+    assert follow(wavering, 3).delay_s == follow(wavering, 0).delay_s
+
+
+def test_a_step_of_one_direction_is_told_apart_at_once_though_our_clock_moves_meanwhile() -> None:
+    estimate = follow([0.05] * 20, 3)
+    for clock in (0.0, 0.01, 0.02):
+        estimate.add_round_trip(0.2)
+        estimate.add_offset(0.05 - clock, 0.2, is_trusted=True)
+        estimate.clock_moved(0.01, is_trusted=True)
+    assert estimate.delay_s == pytest.approx(0.1)
+    assert estimate.there_s == pytest.approx(0.15 - 0.03)
+    assert estimate.back_s == pytest.approx(0.05 + 0.03)
+
+
+@given(st.lists(TIMES, min_size=1, max_size=60), st.integers(1, 5))
+def test_steps_stay_within_the_samples_too(samples: list[float], step_samples: int) -> None:
+    estimate = follow(samples, step_samples)
+    assert min(samples) - 1e-9 <= estimate.delay_s <= max(samples) + 1e-9

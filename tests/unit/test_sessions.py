@@ -6,6 +6,7 @@ from support_nodes import EPOCH, Driver, Mesh
 from anabranch.overlay.actions import CloseLink, Dial, SendControl, Write
 from anabranch.overlay.codec import decode_echo, encode_control, encode_echo, encode_probe
 from anabranch.overlay.config import Config
+from anabranch.overlay.estimators import Estimate
 from anabranch.overlay.headers import Hello, Kind
 from anabranch.overlay.identifiers import LinkId
 from anabranch.overlay.links import PROBES_MAX, Link
@@ -254,7 +255,10 @@ def test_a_probe_is_echoed_with_the_clock_of_who_echoes() -> None:
 
 
 def test_a_far_neighbour_is_given_more_time() -> None:
-    near, far = Link(LinkId(1), None, 0.0, 0.25, LinkQueue(1)), Link(LinkId(2), None, 0.0, 0.25, LinkQueue(1))
+    near, far = (
+        Link(LinkId(1), None, 0.0, Estimate(0.25), LinkQueue(1)),
+        Link(LinkId(2), None, 0.0, Estimate(0.25), LinkQueue(1)),
+    )
     far.estimate.add_round_trip(0.4)
     assert near.silence_limits(CONFIG) == (CONFIG.suspect_after_s, CONFIG.down_after_s)
     assert far.silence_limits(CONFIG) == pytest.approx(
@@ -274,7 +278,7 @@ def test_when_our_own_loop_stood_still_nobody_is_blamed() -> None:
 
 
 def test_probes_under_way_are_bounded() -> None:
-    link = Link(LinkId(1), None, 0.0, 0.25, LinkQueue(1))
+    link = Link(LinkId(1), None, 0.0, Estimate(0.25), LinkQueue(1))
     lost = [gone for turn in range(100) for gone in link.start_probe(float(turn))[1]]
     assert len(link.probes) == PROBES_MAX
     assert lost == [(turn + 1, float(turn)) for turn in range(100 - PROBES_MAX)]

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support_nodes import Driver, Mesh, links_record, record, wants_record
 
-from anabranch.overlay.actions import SendControl
-from anabranch.overlay.codec import encode_records
+from anabranch.overlay.actions import Action, SendControl
+from anabranch.overlay.codec import encode_probe, encode_records
 from anabranch.overlay.config import Config
+from anabranch.overlay.duties import Duties
 from anabranch.overlay.headers import Digest, Hello, Inspect, Kind, Record, RecordKind, Records, Want
 from anabranch.overlay.identifiers import LinkId
 from anabranch.overlay.qos import Role
@@ -331,6 +332,29 @@ def test_of_a_batch_only_the_news_travels_on() -> None:
     driver.take(object)
     driver.records(source, known, news)
     assert passed_on(driver, other) == [("q", 2, 1)]
+
+
+def test_probes_and_records_that_came_already_leave_nothing_to_conclude(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = Driver()
+    first, second = driver.neighbour("b"), driver.neighbour("c")
+    concluded: list[float] = []
+    conclude = Duties.conclude
+
+    def counting(duties: Duties, now: float) -> list[Action]:
+        concluded.append(now)
+        return conclude(duties, now)
+
+    monkeypatch.setattr(Duties, "conclude", counting)
+    driver.records(first, wants_record("p", "a"))
+    assert len(concluded) == 1
+    driver.records(second, wants_record("p", "a"))
+    driver.frames(second, encode_probe(5, 0))
+    assert len(concluded) == 1
+    driver.records(second, wants_record("p", "b", sequence=2))
+    assert len(concluded) == 2
+    assert driver.node.interests.patterns_of("p") == {"b"}
 
 
 def test_what_was_read_once_is_shared_between_peers_and_each_takes_it() -> None:

@@ -97,6 +97,20 @@ def test_news_of_losses_come_less_often_the_longer_they_go_on_and_those_of_delay
     assert 6 <= told["loss"] <= 14 < told["delay"]
 
 
+def test_of_what_may_be_a_step_the_others_hear_once_it_is_one_or_when_it_is_a_lot_worse() -> None:
+    delays = {}
+    for round_trip_s in (0.020, 0.6):
+        driver = Driver(config=STATIC)
+        link, witness = driver.neighbour("b"), driver.neighbour("c")
+        driver.after(2.0, answering={link: 0.100, witness: 0.0})
+        driver.take(object)
+        driver.after(3.0, answering={link: round_trip_s, witness: 0.0})
+        delays[round_trip_s] = [told["b"].delay_us for told in links_told(driver, witness)]
+    assert delays[0.020] == [pytest.approx(10_000, abs=500)]
+    assert len(delays[0.6]) > 1
+    assert delays[0.6][-1] == pytest.approx(300_000, abs=500)
+
+
 def test_a_link_that_gets_slow_is_told_at_once_where_budgets_hold() -> None:
     driver = Driver(config=Config.harmony(neighbours_target=0, variant="bp+qos"))
     link, witness = driver.neighbour("b"), driver.neighbour("c")

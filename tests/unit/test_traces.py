@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.overlay.errors import UsageError
 from anabranch.tools.scenarios.layout import Layout
-from anabranch.tools.scenarios.schema import Network, Peer, Recorded, Run, Scenario
+from anabranch.tools.scenarios.schema import Crash, Network, Peer, Recorded, Run, Scenario
 from anabranch.tools.traces.composing import Wishes, compose
 from anabranch.tools.traces.playback import Playback
 from anabranch.tools.traces.reading import Reading, load_trace, save_trace
@@ -205,3 +205,19 @@ def test_a_replay_is_a_scenario_in_which_nobody_hears_itself(tmp_path: Path) -> 
         assert len(subscription.patterns) == 3
     with pytest.raises(UsageError, match="--peers 1: from 2"):
         compose(msgspec.structs.replace(wishes, peers=1), "t")
+
+
+def test_some_of_those_that_only_receive_can_be_made_to_crash_half_way(tmp_path: Path) -> None:
+    path = tmp_path / "n.npz"
+    np.savez(path, rtt_ms=np.full((2, 20, 20), 40.0))
+    wishes = Wishes(
+        trace=Recorded(file=str(path), slice_s=10), peers=20, publishers=3, crash_share=0.1, warmup_s=2
+    )
+    crashes = compose(wishes, "t").events
+    assert [type(crash) for crash in crashes] == [Crash, Crash]
+    assert {crash.at_s for crash in crashes} == {12.0}
+    assert not {crash.peer for crash in crashes} & {"p1", "p2", "p3"}  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match="18 peers, but only 17 do not publish"):
+        compose(msgspec.structs.replace(wishes, crash_share=0.9), "t")
+    with pytest.raises(UsageError, match="from 0 to 1"):
+        compose(msgspec.structs.replace(wishes, crash_share=2), "t")

@@ -77,6 +77,9 @@ def run(
     ] = None,
     outage_share: Annotated[float, typer.Option(help="Probability of an outage per draw and link.")] = 0.02,
     outage_s: Annotated[float, typer.Option(help="How long an outage lasts.")] = 10.0,
+    crash_share: Annotated[
+        float, typer.Option(help="Let this share of the peers crash half way: some that only receive.")
+    ] = 0.0,
     preset: Annotated[str, typer.Option(help="Timing: default, local, lan, wan or harmony.")] = "default",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A setting of all peers, KEY=VALUE; repeatable.")
@@ -140,6 +143,7 @@ def run(
         outage_every_s=outage_every_s,
         outage_share=outage_share,
         outage_s=outage_s,
+        crash_share=crash_share,
     )
     scenario = compose(wishes, trace.name)
     chosen = variants_of(scenario, variants)

@@ -1,10 +1,14 @@
 """The scenario that a replay is: a mesh over a recorded network, flows between all peers, failures on top."""
 
+import random
+
 import msgspec
 
 from anabranch.overlay.errors import UsageError
 from anabranch.tools.scenarios.checks import check_scenario
 from anabranch.tools.scenarios.schema import (
+    Crash,
+    Event,
     Flow,
     Network,
     Peer,
@@ -44,6 +48,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     outage_every_s: float | None = None
     outage_share: float = 0.02
     outage_s: float = 10.0
+    crash_share: float = 0.0
+    """Of the peers, those that only receive, half way through."""
     warmup_s: float = 10.0
 
 
@@ -93,6 +99,7 @@ def compose(wishes: Wishes, name: str) -> Scenario:
         ],
         subscriptions=_subscriptions(names, publishers),
         random_faults=faults,
+        events=_crashes(wishes, names[len(publishers) :], wishes.warmup_s + trace.slices * slice_s / 2),
     )
     try:
         scenario = msgspec.convert(msgspec.to_builtins(scenario), Scenario)
@@ -100,6 +107,19 @@ def compose(wishes: Wishes, name: str) -> Scenario:
         raise UsageError(f"the replay cannot be run: {error}") from None
     check_scenario(scenario)
     return scenario
+
+
+def _crashes(wishes: Wishes, receivers: list[str], at_s: float) -> list[Event]:
+    if not 0 <= wishes.crash_share <= 1:
+        raise UsageError(f"--crash-share {wishes.crash_share}: from 0 to 1")
+    count = round(wishes.crash_share * wishes.peers)
+    if count > len(receivers):
+        raise UsageError(
+            f"--crash-share {wishes.crash_share}: {count} peers, but only {len(receivers)} do not publish; "
+            "see --publishers"
+        )
+    rng = random.Random(f"{wishes.seed}/crashes")  # noqa: S311 - must be repeatable
+    return [Crash(at_s=at_s, peer=name) for name in sorted(rng.sample(receivers, count))]
 
 
 def _subscriptions(names: list[str], publishers: list[str]) -> list[Subscription]:
