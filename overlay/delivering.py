@@ -310,12 +310,12 @@ class Delivering:
     ) -> None:
         first = run.first_sequence
         count = len(run.payloads)
+        if not self._restricting.may_publish(plan.origin, run.topic):
+            self._restricting.denied(plan.origin, run.topic, count)
+            return
         subscriptions = self._matching.subscriptions(run.topic)
         if not subscriptions and not isinstance(run, SelectedRun):
             self._counters.drop(DropReason.NO_SUBSCRIBER, count)
-            return
-        if not self._restricting.may_publish(plan.origin, run.topic):
-            self._restricting.denied(plan.origin, run.topic, count)
             return
         key = (plan.origin, plan.epoch, run.publisher)
         if self.streams.get(key) is None and not self._may_begin(plan, number):

@@ -317,9 +317,12 @@ class Sessions:
     def _is_proven(self, link: Link, hello: Hello) -> bool:
         """Whether the neighbour is who it says, at the other end of this very connection."""
         covered = hello_part(hello, link.binding, link.address is None)
-        return self._verifier.learn(hello.peer, hello.credential) and self._verifier.verify(
-            hello.peer, covered, hello.proof
-        )
+        if not self._verifier.learn(hello.peer, hello.credential):
+            return False
+        is_proven = self._verifier.verify(hello.peer, covered, hello.proof)
+        if not is_proven:
+            self._verifier.refuse(hello.peer, "a hello that its holder did not sign for this connection")
+        return is_proven
 
     def _has_room(self, link: Link) -> bool:
         """Whether one more neighbour is taken; who dials us cannot have the places of those whom we dial."""

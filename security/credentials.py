@@ -134,8 +134,8 @@ class CertificateVerifier:
 
     def learn(self, origin: str, credential: bytes) -> bool:
         """See `Verifier`."""
-        if self.credentials.get(origin) == credential:
-            return self.is_trusted(origin)
+        if self.credentials.get(origin) == credential and self.is_trusted(origin):
+            return True
         try:
             holder = self.check(origin, credential)
         except TrustError as error:

@@ -1,26 +1,30 @@
-"""Programs that bother a mesh: `nuisances.py KIND ADDRESS IDENTITIES [CERTIFICATE]`; they say `ready`."""
+"""Programs that bother a mesh: `nuisances.py KIND ADDRESS IDENTITIES [IDENTITY]`; they say `ready`."""
 
 import asyncio
 import contextlib
+import os
 import socket
-import ssl
 import sys
 import time
 from itertools import count
 from pathlib import Path
 
 import zmq
+from cryptography.hazmat.primitives.serialization import Encoding
 from support_identities import DOMAIN
 from test_topics_hostile import HOSTILE, lie
 
 from anabranch import Config, Peer, UsageError
 from anabranch.overlay.actions import SendBundle
 from anabranch.overlay.bundles import OutBundle
-from anabranch.overlay.codec import encode_control, encode_runs
+from anabranch.overlay.codec import encode_control, encode_runs, hello_part
 from anabranch.overlay.counters import Counters
 from anabranch.overlay.headers import Hello, Kind, Run
 from anabranch.overlay.trees import encode_tree
-from anabranch.security.advertisements import RESTRICTED_MARK
+from anabranch.security.credentials import CertificateSigner
+from anabranch.security.files import load_identity
+from anabranch.security.pairing import Pairing
+from anabranch.security.synopses import RESTRICTED_MARK
 from anabranch.transport.locks import Lock
 from anabranch.transport.loops import run
 from anabranch.transport.topics import calls
@@ -30,10 +34,9 @@ PAUSE_S = 0.05
 NEVER_GRANTED = f"air/{RESTRICTED_MARK}" + "0" * 32
 
 
-def knock(address: str, _: Path, certificate: str = "") -> None:
-    """Dials without an end, with what proves nothing, and keeps connections that say nothing."""
+def knock(address: str, _: Path, identity: str = "") -> None:
+    """Dials without an end, with an identity or with nonsense, and keeps connections that say nothing."""
     host, port = address.removeprefix("tcp://").rsplit(":", 1)
-    shown = ssl.PEM_cert_to_DER_cert(Path(certificate).read_text()) if certificate else b"nonsense"
     lock, context = Lock(DOMAIN, Counters(), 64, 3.0), zmq.Context()
     kept: list[socket.socket | zmq.SyncSocket] = []
     print("ready", flush=True)
@@ -42,14 +45,26 @@ def knock(address: str, _: Path, certificate: str = "") -> None:
         raw.sendall(b"GET / HTTP/1.1")
         dealer = context.socket(zmq.DEALER)
         dealer.linger = 0
-        lock.guard_dialling(dealer)
+        binding = lock.guard_dialling(dealer)
         dealer.connect(address)
-        dealer.send(encode_control(Kind.HELLO, Hello("rogue", 1, "peer", 7, shown, b"proof")))
+        dealer.send(encode_control(Kind.HELLO, _hello(identity, binding)))
         kept += [raw, dealer]
         for each in kept[:-40]:
             each.close()
         del kept[:-40]
         time.sleep(PAUSE_S)
+
+
+def _hello(identity: str, binding: bytes) -> Hello:
+    """Signed for this connection by the holder of an identity, whatever that is worth."""
+    if not identity:
+        return Hello("rogue", 1, "peer", 7, b"nonsense", b"proof")
+    files = load_identity(Path(identity))
+    name, der = files.holder.name, files.holder.certificate.public_bytes(Encoding.DER)
+    signer = CertificateSigner(der, files.key, time.time, Pairing(name, os.urandom(32), 1))
+    hello = Hello(name, time.time_ns() // 1000, "peer", 7, der)
+    hello.proof = signer.sign(hello_part(hello, binding, True))
+    return hello
 
 
 def beyond_its_grant(address: str, identities: Path) -> None:

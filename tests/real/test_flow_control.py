@@ -110,6 +110,8 @@ def test_a_fast_publisher_that_blocks_loses_nothing_and_memory_stays_bounded(is_
 
 
 def test_a_publisher_that_does_not_block_never_waits_and_counts_what_found_no_room() -> None:
+    """Checked with a queue without a limit."""
+
     async def scenario() -> None:
         async with publisher_and_sink(False) as (source, sink):
             sink.stop()
@@ -152,6 +154,8 @@ def test_put_nowait_tells_that_a_link_is_congested() -> None:
 
 
 def test_a_peer_that_stands_still_does_not_slow_the_others_and_receives_again_when_it_goes_on() -> None:
+    """Checked with links that hold publishers back however long they take nothing (`is_lacking`)."""
+
     async def scenario() -> None:
         async with (
             Peer("source", listen=LOCAL, config=Config.local(neighbours_target=0)) as source,

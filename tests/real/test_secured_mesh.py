@@ -193,6 +193,8 @@ def test_threat_1_without_the_handler_nobody_gets_in(
 def test_threats_2_and_3_no_other_mechanism_and_no_claimed_user(
     mechanism: str, identities: Identities, context: "zmq.Context[zmq.SyncSocket]"
 ) -> None:
+    """Checked with a listening socket without CURVE, and hellos that nobody looks at: an answer comes."""
+
     async def scenario() -> None:
         async with talking(identities) as (a, _):
             if mechanism == "other domain":
@@ -216,6 +218,8 @@ def test_threats_2_and_3_no_other_mechanism_and_no_claimed_user(
 def test_a_stranger_with_the_right_door_key_gets_nothing(
     identities: Identities, context: "zmq.Context[zmq.SyncSocket]"
 ) -> None:
+    """Checked with hellos that nobody looks at (`_is_proven`): the stranger is a neighbour."""
+
     async def scenario() -> None:
         async with talking(identities) as (a, _):
             dealer, _ = stranger(context, a.addresses[0])
@@ -233,26 +237,32 @@ def test_a_stranger_with_the_right_door_key_gets_nothing(
 def test_threat_4_a_claimed_routing_id_takes_nothing_over(
     identities: Identities, context: "zmq.Context[zmq.SyncSocket]"
 ) -> None:
+    """The id under which a's socket knows the connection of b, claimed while b has it. Checked with
+    ROUTER_HANDOVER in `make_router`: b gets nothing any more."""
+
     async def scenario() -> None:
-        async with talking(identities) as (a, b):
-            dealers = []
-            for _ in range(2):
+        async with talking(identities) as (a, b), b.subscribe("x") as wanted:
+            await a.wait_for_subscribers("x", timeout=5)
+            (of_b,) = a._running().wiring._accepted
+            for claimed in (of_b, b"same", b"same"):
                 dealer = context.socket(zmq.DEALER)
                 Lock(DOMAIN, Counters(), 64, 3.0).guard_dialling(dealer)
-                dealer.setsockopt(zmq.ROUTING_ID, b"same")
+                dealer.setsockopt(zmq.ROUTING_ID, claimed)
+                monitor = dealer.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
                 dealer.connect(a.addresses[0])
                 dealer.send(b"\x01\x02garbage")
-                dealers.append(dealer)
+                await soon(lambda: monitor.poll(0))  # noqa: B023 - awaited here
+                dealer.disable_monitor()
+                monitor.close(0)
             await soon(lambda: a.counters["dropped.malformed"])
-            async with b.subscribe("x") as wanted:
-                await a.wait_for_subscribers("x", timeout=5)
-                await a.put("x", 1)
-                assert (await wanted.receive(timeout=5)).payload == 1
+            await a.put("x", 1)
+            assert (await wanted.receive(timeout=5)).payload == 1
 
     run(scenario())
 
 
 def test_threat_5_no_socket_names_its_neighbours_and_all_come_from_the_factory() -> None:
+    """Checked with ROUTER_HANDOVER in `make_router`."""
     sources = [*Path("transport").rglob("*.py"), *Path("tools/commands").rglob("*.py")]
     texts = {path.name: path.read_text() for path in sources}
     assert len(texts) > 20
@@ -264,6 +274,8 @@ def test_threat_5_no_socket_names_its_neighbours_and_all_come_from_the_factory()
 
 
 def test_threat_6_a_giant_first_frame_takes_no_memory(identities: Identities) -> None:
+    """Checked without MAXMSGSIZE."""
+
     async def scenario() -> None:
         async with talking(identities) as (a, _):
             before = resident_kib()
@@ -288,6 +300,8 @@ def test_threat_6_a_giant_first_frame_takes_no_memory(identities: Identities) ->
 
 
 def test_threat_7_silent_connections_do_not_keep_members_out(identities: Identities) -> None:
+    """Checked without the limit of silent connections per host."""
+
     async def scenario() -> None:
         async with Peer("a", listen=HOST, identity=identities["a"]) as a:
             silent = [
@@ -306,6 +320,8 @@ def test_threat_7_silent_connections_do_not_keep_members_out(identities: Identit
 
 
 def test_knocking_is_limited_per_host(identities: Identities, context: "zmq.Context[zmq.SyncSocket]") -> None:
+    """Checked without that limit."""
+
     async def scenario() -> None:
         config = Config(hello_timeout_s=1.0)
         async with Peer("a", listen=HOST, identity=identities["a"], config=config) as a:
@@ -322,6 +338,8 @@ def test_knocking_is_limited_per_host(identities: Identities, context: "zmq.Cont
 def test_before_its_hello_a_connection_says_little_or_is_ended(
     frames: list[bytes], identities: Identities, context: "zmq.Context[zmq.SyncSocket]"
 ) -> None:
+    """Checked without the look at its frames in `_hear_stranger`."""
+
     async def scenario() -> None:
         async with talking(identities) as (a, _):
             dealer, _ = stranger(context, a.addresses[0])
@@ -383,6 +401,8 @@ def test_somebody_in_between_cannot_pass_for_either_end(
 
 
 def test_threat_10_revocation_and_renewal_reach_live_links(identities: Identities) -> None:
+    """Checked by evicting nobody, and with a list of revocations that is not asked."""
+
     async def scenario() -> None:
         traitor = identities["traitor"]
         async with (
@@ -411,6 +431,8 @@ def test_threat_10_revocation_and_renewal_reach_live_links(identities: Identitie
 
 
 def test_an_expired_peer_is_parted_with(identities: Identities) -> None:
+    """Checked by evicting nobody."""
+
     async def scenario() -> None:
         brief = identities.issue("brief", 2.5 / 3600)
         async with (
@@ -427,6 +449,8 @@ def test_an_expired_peer_is_parted_with(identities: Identities) -> None:
 
 
 def test_threat_23_a_listener_on_the_wire_reads_no_name_and_no_topic(identities: Identities) -> None:
+    """Checked without CURVE: all of it can be read."""
+
     async def scenario() -> None:
         seen = bytearray()
         async with Peer("a", listen=HOST, identity=identities["a"]) as a:

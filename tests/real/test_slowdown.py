@@ -25,7 +25,7 @@ ALONE = "nobody"
 
 
 def bothering(directory: Path) -> tuple[Path, dict[str, list[str]]]:
-    """Where the identities of members are, and for each who bothers them: program and certificate."""
+    """Where the identities of members are, and for each who bothers them: program and identity."""
     ours, foreign = Identities(directory / "ours"), Identities(directory / "foreign")
     for name in ("echo", "ping", "rogue", "revoked"):
         ours.issue(name, 3)
@@ -36,9 +36,9 @@ def bothering(directory: Path) -> tuple[Path, dict[str, list[str]]]:
     return ours["echo"].parent, {
         ALONE: [],
         "a stranger": ["knock"],
-        "a revoked peer": ["knock", str(ours["revoked"] / "certificate.pem")],
-        "an expired peer": ["knock", str(expired / "certificate.pem")],
-        "a foreign certificate": ["knock", str(foreign["rogue"] / "certificate.pem")],
+        "a revoked peer": ["knock", str(ours["revoked"])],
+        "an expired peer": ["knock", str(expired)],
+        "a foreign certificate": ["knock", str(foreign["rogue"])],
         "a grant holder beyond its grant": ["beyond_its_grant"],
         "a forging relay": ["forging_relay"],
         "a lying node": ["lying_node"],

@@ -183,6 +183,8 @@ def test_without_discovery_nodes_creators_answer_and_a_restarted_node_knows_its_
 
 
 def test_each_node_keeps_what_its_policy_says_and_private_ones_are_silent_to_others(tmp_path: Path) -> None:
+    """Checked with nodes that answer everybody."""
+
     async def scene() -> None:
         async with world(tmp_path) as w:
             await w.add("by-place", tdn=Tdn(store=tmp_path / "1", institutions=("Observatory",)))

@@ -64,6 +64,8 @@ def lie(peer: Peer, what: str, content: bytes) -> None:
 
 
 def test_a_lying_node_gets_nobody_to_believe_a_topic(tmp_path: Path) -> None:
+    """Checked without the look at the creator's signature."""
+
     async def scene() -> None:
         async with world(tmp_path) as w:
             liar = await w.add("liar", tdn=w.store())
@@ -114,6 +116,8 @@ def test_a_lying_node_gets_nobody_to_believe_a_topic(tmp_path: Path) -> None:
 
 
 def test_a_peer_that_is_no_node_cannot_pass_for_one(tmp_path: Path) -> None:
+    """Checked without the look at its role."""
+
     async def scene() -> None:
         async with world(tmp_path) as w:
             fake, seeker = await w.add("fake"), await w.add("seeker")
@@ -131,6 +135,7 @@ def test_a_peer_that_is_no_node_cannot_pass_for_one(tmp_path: Path) -> None:
 
 
 def test_a_holder_cannot_go_beyond_its_grant(tmp_path: Path) -> None:
+    """Checked with peers that let everybody publish."""
     structlog.reset_defaults()
 
     async def scene() -> None:
@@ -204,6 +209,7 @@ async def _pings(w: World, peer: Peer, other: Peer, until: asyncio.Event) -> lis
 
 @pytest.mark.alone
 def test_hostile_queries_slow_nobody_down(tmp_path: Path) -> None:
+    """Checked with searches in the peer's own process: nothing else is done there."""
     structlog.reset_defaults()
 
     async def scene() -> None:
@@ -240,6 +246,8 @@ def test_hostile_queries_slow_nobody_down(tmp_path: Path) -> None:
 
 
 def test_who_asks_too_often_hears_nothing_more_and_others_do(tmp_path: Path) -> None:
+    """Checked without the rate."""
+
     async def scene() -> None:
         async with world(tmp_path) as w:
             tdn = await w.add("tdn", tdn=w.store(), config=Config(questions_rate_max=20.0))

@@ -64,7 +64,10 @@ def test_signed_bundles_for_many_hold_as_well(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_is_confirmed_was_really_accepted() -> None:
-    """Acknowledged messages past a relay that changes messages and confirmations alike."""
+    """Acknowledged messages past a relay that changes messages and confirmations alike.
+
+    Checked with tags that are not looked at.
+    """
     sim = mesh(3)
     inbox = sim.subscribe("x", "t")
     sim.run_for(1)

@@ -37,6 +37,7 @@ def test_a_topic_has_a_name_of_its_own_that_both_stand_behind(realm: TopicRealm)
 
 
 def test_no_part_of_one_advertisement_fits_into_another(realm: TopicRealm) -> None:
+    """Checked without the look at the creator's signature."""
     one = realm.topic("owner")
     others = [
         realm.topic(
@@ -76,6 +77,7 @@ def _refused(realm: TopicRealm, one: Advertisement, body: Body) -> int:
 
 
 def test_neither_a_node_nor_a_creator_can_make_a_topic_alone(realm: TopicRealm) -> None:
+    """Checked without the look at the node's signature."""
     topic = realm.topic()
     realm.name("thief")
     sign = realm.signer("tdn").sign_as
@@ -95,6 +97,7 @@ def test_neither_a_node_nor_a_creator_can_make_a_topic_alone(realm: TopicRealm) 
 
 
 def test_a_node_that_gives_a_known_uuid_to_somebody_else_makes_another_topic(realm: TopicRealm) -> None:
+    """Checked with ids that leave out the terms."""
     topic = realm.topic()
     realm.name("thief")
     holder = realm.issued["thief"][0]

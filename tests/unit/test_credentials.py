@@ -85,6 +85,7 @@ def test_a_seal_holds_for_each_of_its_receivers_and_for_nobody_else(shared: Real
 
 @pytest.mark.parametrize("others", [[], MANY], ids=["tags", "signature"])
 def test_one_changed_byte_anywhere_and_it_is_refused(shared: Realm, others: list[str]) -> None:
+    """Checked with tags that are not looked at, and with signatures that leave out the stamp."""
     verifier = meeting(shared, "b", "a")
     seal = sealed(shared, [b"first frame", b"2nd"], ["b", *others])
     given = [STAMP, b"first frame", b"2nd", seal]
@@ -247,6 +248,7 @@ def test_a_renewed_certificate_goes_on_and_old_signatures_hold_for_their_time(re
 
 
 def test_revocation_ends_trust_at_once_and_cannot_be_taken_back_by_an_older_list(realm: Realm) -> None:
+    """Checked with a list that is not asked, and with any list taken."""
     realm.issue("a")
     realm.issue("b")
     verifier = knowing(realm, "a", "b")
@@ -276,10 +278,13 @@ def test_nobody_else_can_revoke(realm: Realm, tmp_path: Path) -> None:
     assert len(refused) == 2
 
 
-@pytest.mark.parametrize("flaw", ["foreign", "early", "name", "domain", "authority", "garbage", "role"])
+@pytest.mark.parametrize(
+    "flaw", ["foreign", "early", "expired", "name", "domain", "authority", "garbage", "role"]
+)
 def test_what_does_not_prove_the_name_is_refused_with_its_reason(
     flaw: str, realm: Realm, tmp_path: Path
 ) -> None:
+    """Checked by leaving out the chain, the expiry and the name, one at a time."""
     verifier = realm.verifier()
     credential, name, reason, role = b"", "a", flaw, "peer"
     realm.issue("a")
@@ -290,6 +295,9 @@ def test_what_does_not_prove_the_name_is_refused_with_its_reason(
     elif flaw == "early":
         credential = realm.der("a")
         realm.now -= 60 + SKEW_S + 1
+    elif flaw == "expired":
+        credential = realm.der("a")
+        realm.now += 25 * 3600
     elif flaw == "name":
         credential, name, reason = realm.der("a"), "b", "foreign"
     elif flaw == "domain":
@@ -310,6 +318,7 @@ def test_what_does_not_prove_the_name_is_refused_with_its_reason(
 
 
 def test_the_table_of_peers_is_bounded(realm: Realm) -> None:
+    """Checked without the limit."""
     verifier = realm.verifier(peers_max=3)
     for number in range(10):
         realm.issue(f"p{number}")

@@ -30,6 +30,7 @@ link_terms = st.tuples(st.integers(1, 3), st.integers(0, 5), st.integers(1, 10),
 def test_a_chain_is_worth_what_all_its_links_have_in_common_or_nothing(
     realm: TopicRealm, links: list[tuple[int, int, int, int]], at: int
 ) -> None:
+    """Checked without the comparison with the link before."""
     if not hasattr(realm, "shared"):
         realm.shared = realm.topic()  # type: ignore[attr-defined]
     topic = realm.shared  # type: ignore[attr-defined]
@@ -81,6 +82,7 @@ def test_a_link_that_is_wider_than_the_one_before_is_refused(
 
 
 def test_a_link_belongs_to_the_very_grant_that_it_hands_on(realm: TopicRealm) -> None:
+    """Checked without the look at `parent`."""
     topic = realm.topic()
     short = realm.grant(topic, "owner", "a", span=(0.0, 500.0), depth=1)
     long = realm.grant(topic, "owner", "a", span=(0.0, 1000.0), depth=1)
@@ -91,6 +93,7 @@ def test_a_link_belongs_to_the_very_grant_that_it_hands_on(realm: TopicRealm) ->
 
 
 def test_no_part_of_one_chain_fits_into_another(realm: TopicRealm) -> None:
+    """Checked without the look at signatures."""
     topic, other_topic = realm.topic(), realm.topic("owner", "air/radar/rome")
     one = realm.grant(topic, "owner", "a", depth=2)
     one = realm.grant(topic, "a", "b", SUBSCRIBE, span=(1.0, 900.0), depth=1, parent=one)
@@ -124,6 +127,7 @@ def _is_refused(realm: TopicRealm, chain: Chain, topic: object) -> int:
 
 
 def test_a_right_is_its_holders_alone_and_ends_with_time_and_with_revocation(realm: TopicRealm) -> None:
+    """Checked without the look at whose grant is shown."""
     topic = realm.topic()
     chain = realm.grant(topic, "owner", "a", span=(0.0, 1000.0), depth=1)
     further = realm.grant(topic, "a", "b", SUBSCRIBE, span=(0.0, 500.0), parent=chain)

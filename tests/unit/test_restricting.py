@@ -95,6 +95,7 @@ def scene(realm: TopicRealm) -> Scene:
 
 
 def test_what_a_neighbour_puts_passes_only_with_a_right(scene: Scene) -> None:
+    """Checked with `may_publish` always true."""
     name = scene.topic.synopsis
     assert scene.passes_on("p", "air/open")
     for topic in (name, f"{name}/below", f"x/!topic-{ID}", "x/!topic-"):

@@ -12,6 +12,7 @@ from support_topics import TopicRealm
 from anabranch.overlay.errors import StoreError
 from anabranch.security.advertisements import Advertisement
 from anabranch.security.synopses import Descriptors
+from anabranch.transport.topics import query as queries
 from anabranch.transport.topics import store as stores
 from anabranch.transport.topics.query import Query, QueryError
 from anabranch.transport.topics.store import FILE_NAME, TopicStore
@@ -88,6 +89,7 @@ def test_what_is_found_is_what_matches_and_may_be_found(
 
 
 def test_its_creator_and_those_it_names_find_a_hidden_topic(shelf: Shelf) -> None:
+    """Checked with queries that see every row."""
     for text, by in (("hidden", "string"), ("h.dden", "regex"), ("code = 7", "sql"), ("/r", "xpath")):
         for asker in ("friend", "owner"):
             assert "air/hidden" in shelf.find(text, by, asker)
@@ -133,6 +135,7 @@ def test_times_narrow_it_down(shelf: Shelf) -> None:
     ],
 )
 def test_a_condition_reads_topics_and_nothing_else(shelf: Shelf, text: str) -> None:
+    """Checked with an authorizer that allows everything, and any number of SELECTs."""
     with contextlib.suppress(QueryError):
         assert "air/hidden" not in shelf.find(text, "sql")
     assert len(shelf.store) == 4
@@ -148,6 +151,7 @@ def test_functions_are_those_that_are_known_to_be_harmless(shelf: Shelf, call: s
 
 
 def test_conditions_that_ask_about_hidden_topics_learn_nothing(shelf: Shelf) -> None:
+    """Checked with an authorizer that allows everything."""
     for text in ("EXISTS (SELECT 1 FROM topics WHERE p_code = 7)", "(SELECT max(p_code) FROM topics) = 7"):
         with pytest.raises(QueryError, match=r"without SELECT|may not be used"):
             shelf.find(text, "sql")
@@ -169,11 +173,21 @@ def test_conditions_that_ask_about_hidden_topics_learn_nothing(shelf: Shelf) -> 
     ],
 )
 def test_hostile_searches_end_and_say_at_most_that_they_cannot_be(shelf: Shelf, text: str, by: str) -> None:
+    """Checked with Python's `re` for expressions: the first goes on for hours."""
     shelf.add("big", descriptors=Descriptors(text="a" * 8000 + "!", xml="<r>" + "<a/>" * 4000 + "</r>"))
     began = time.monotonic()
     with contextlib.suppress(QueryError):
         shelf.store.find(Query(text, by), "seeker", False, shelf.realm.now, 0.5)
     assert time.monotonic() - began < 5
+
+
+def test_a_condition_ends_at_its_deadline(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checked without a progress handler: it finds everything, however long that takes."""
+    monkeypatch.setattr(queries, "_STEPS", 1)
+    assert shelf.find("height > 0", "sql") == {"air/one"}
+    for text, by in (("height > 0", "sql"), ("air", "string"), ("", "string")):
+        found = shelf.store.find(Query(text, by), "seeker", False, shelf.realm.now, 0.0)
+        assert (found.rows, found.is_late) == ([], True)
 
 
 def test_time_in_which_others_had_the_processor_is_not_the_querys(
@@ -188,6 +202,7 @@ def test_time_in_which_others_had_the_processor_is_not_the_querys(
 
 
 def test_a_document_is_no_way_out(shelf: Shelf, tmp_path: Path) -> None:
+    """Checked without the look for a document type."""
     secret = tmp_path / "secret"
     secret.write_text("found out")
     for xml in (

@@ -9,7 +9,7 @@ from support_topics import TopicRealm
 from anabranch.overlay.counters import Counters
 from anabranch.security.synopses import Descriptors
 from anabranch.transport.topics import worker as workers
-from anabranch.transport.topics.query import Query
+from anabranch.transport.topics.query import FoundRows, Query
 from anabranch.transport.topics.store import FILE_NAME, TopicStore
 from anabranch.transport.topics.worker import Job
 
@@ -59,5 +59,27 @@ def test_a_search_that_takes_too_long_is_killed_and_the_next_one_answered(direct
         assert again is not None
         assert len(again.rows) == 1
         await worker.close()
+
+    asyncio.run(scene())
+
+
+def test_askers_take_turns(directory: Path) -> None:
+    """Checked with one queue for all: the modest one comes last."""
+
+    async def scene() -> None:
+        worker = workers._Worker(directory / FILE_NAME, Counters())
+        answered: list[str] = []
+
+        async def ask(job: Job) -> FoundRows:
+            answered.append(job.asker)
+            await asyncio.sleep(0)
+            return FoundRows([])
+
+        worker._ask = ask  # type: ignore[method-assign]
+        askers = ["greedy"] * (workers.WAITING_PER_ASKER_MAX + 2) + ["modest"]
+        found = await asyncio.gather(*(worker.run(Job(ENDLESS, each, False, 0.0)) for each in askers))
+        assert answered[1] == "modest"
+        assert found.count(None) == 2, "more of one asker do not wait"
+        assert answered.count("greedy") == workers.WAITING_PER_ASKER_MAX
 
     asyncio.run(scene())

@@ -81,6 +81,7 @@ def test_who_dials_demands_proof_as_well(realm: Realm) -> None:
 
 @pytest.mark.parametrize("field", ["peer", "epoch", "role", "instance", "credential", "proof", "binding"])
 def test_each_part_of_a_hello_is_bound(field: str, realm: Realm) -> None:
+    """Checked with an empty binding in what is signed and checked."""
     realm.issue("c")
     hello = hello_of(realm, "b")
     changes: dict[str, object] = {
@@ -97,6 +98,7 @@ def test_each_part_of_a_hello_is_bound(field: str, realm: Realm) -> None:
 
 
 def test_strangers_of_every_kind_stay_outside(realm: Realm, tmp_path: Path) -> None:
+    """Checked with hellos that nobody looks at (`_is_proven`)."""
     other = Realm(tmp_path / "other")
     realm.signer("late", 1)
     realm.signer("gone")
@@ -134,6 +136,7 @@ def signed(
 
 
 def test_records_are_believed_once_their_origin_is_known_and_only_from_it(realm: Realm) -> None:
+    """Checked without the look at signatures in `_refusal`."""
     driver = member(realm)
     link = comes(driver, hello_of(realm, "b"))
     realm.issue("far")
