@@ -16,7 +16,7 @@ from typing import Any
 
 from anabranch.overlay.codec import Frame, decode_selected, decode_subtree, decode_tail
 from anabranch.overlay.config import Config
-from anabranch.overlay.headers import BUNDLE_HEADER, Flag
+from anabranch.overlay.headers import BUNDLE_HEADER, PATH_MAX_PEERS, Flag
 from anabranch.transport.simulator import Conditions, Simulator
 from anabranch.transport.simulator.ledger import Delivery
 from anabranch.transport.simulator.metering import Meter
@@ -27,6 +27,8 @@ Link = tuple[str, str]
 ISLAND = 25
 """So many sites come together first, which costs less than if all did at once."""
 DELAY_S = 0.005
+DEEPEST = PATH_MAX_PEERS // 2
+"""Peers from the root to a site at most: no way is then longer than a message may travel."""
 SLACK_S = 0.05
 """Beyond the delays of the longest way, until everybody has heard of a change, and a message has arrived."""
 FAULT_S = 0.4
@@ -122,8 +124,11 @@ class ChangingSites:
         self.parent: dict[str, str] = {}
         for number, members in enumerate(islands):
             for index, name in enumerate(members):
-                if before := members[:index] or (rng.choice(islands[:number]) if number else []):
+                before = members[:index] or (rng.choice(islands[:number]) if number else [])
+                if before:
                     self.parent[name] = rng.choice(before)
+                    if len(self._to_root(name)) > DEEPEST:
+                        self.parent[name] = rng.choice(islands[0])
         self.flooded_s = 2 * max(len(self._to_root(name)) for name in names) * DELAY_S + SLACK_S
         self.history: dict[str, list[tuple[float, Attributes]]] = {name: [] for name in names}
         self.least = {name: rng.choice((0, 0, 2)) for name in names}
