@@ -120,12 +120,17 @@ class Publishing:
         """Take one publication; it leaves with the next flush."""
         if not outlet.payloads:
             outlet.started_at = now
-            outlet.room = outlet.room_first = self._room_for(outlet)
+            outlet.room_first = self._room_for(outlet)
+            outlet.room = outlet.room_first - size - MESSAGE_BYTES
             self._dirty.append(outlet)
+            if size <= self._inline_max:
+                outlet.reserve(size)
+        else:
+            outlet.settle()
+            outlet.room -= size + MESSAGE_BYTES
         if size > self._inline_max:
             outlet.large.append(len(outlet.payloads))
         outlet.payloads.append(payload)
-        outlet.room -= size + MESSAGE_BYTES
 
     def express(self, outlet: Outlet, payload: object, now: float) -> SendBundle | None:
         """One publication that has nobody to wait for and one way to go; None when it must be `publish`ed."""
@@ -164,7 +169,7 @@ class Publishing:
     def seal(self) -> None:
         """No outlet takes another message without a look at whether it may."""
         for outlet in self._dirty:
-            outlet.room = 0
+            outlet.seal()
 
     @property
     def has_unsent(self) -> bool:
@@ -234,8 +239,8 @@ class Publishing:
 
     def _empty(self, outlet: Outlet, actions: list[Action], now: float) -> Parcel | None:
         """Deliver what an outlet holds to our own application; what is to leave for other peers."""
-        payloads, size, large = outlet.payloads, outlet.room_first - outlet.room, outlet.large
-        outlet.payloads, outlet.room = [], 0
+        size, large = outlet.held_bytes, outlet.large
+        payloads = outlet.empty()
         count = len(payloads)
         first = outlet.next_sequence
         outlet.next_sequence = first + count

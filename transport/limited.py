@@ -96,5 +96,5 @@ class LimitedPublisher(Publisher):
 
     def _is_over(self, queued: Queued, size: int) -> bool:
         outlet = self._outlet
-        waiting = queued.bytes + (outlet.room_first - outlet.room if outlet.payloads else 0)
+        waiting = queued.bytes + (outlet.held_bytes if outlet.payloads else 0)
         return waiting > 0 and waiting + size > queued.bytes_max

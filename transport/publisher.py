@@ -58,6 +58,11 @@ class Publisher:
         """
         outlet = self._outlet
         if type(payload) is bytes:
+            if attributes is None and to is None and len(payload) <= outlet.fits:
+                for _ in outlet.places:
+                    # Not the first of this turn: it leaves with the others.
+                    outlet.payloads.append(payload)
+                    return None
             size = len(payload)
         else:
             payload, size = encode_payload(payload)
@@ -65,9 +70,10 @@ class Publisher:
             if self._put_selected(payload, size, attributes, to):
                 await self._shell.wait_for_room(outlet)
             return None
+        if outlet.reserved:
+            outlet.settle()
         room = outlet.room - size
         if room > 0 and size <= self._inline_max:
-            # Not the first of this turn: it leaves with the others.
             outlet.payloads.append(payload)
             outlet.room = room - MESSAGE_BYTES
             return None

@@ -9,7 +9,7 @@ from anabranch.overlay.config import Config
 from anabranch.overlay.errors import UsageError
 from anabranch.overlay.headers import BUNDLE_HEADER, Congestion, Kind
 from anabranch.overlay.identifiers import LinkId
-from anabranch.overlay.outlets import Outlet
+from anabranch.overlay.outlets import MESSAGE_BYTES, Outlet
 from anabranch.overlay.qos import Demand, Role
 
 STATIC = Config(neighbours_target=0)
@@ -227,6 +227,54 @@ def test_a_turn_of_empty_messages_fills_bundles_too() -> None:
     for _ in range(1000):
         driver.put(outlet, b"")
     assert outlet.room <= 0
+
+
+# Places: what a shell may append without an account of each message
+
+
+def test_places_take_of_the_room_what_messages_of_their_size_take() -> None:
+    driver, _ = wanting()
+    one_by_one, placed = opened(driver), opened(driver, "b")
+    for outlet in (one_by_one, placed):
+        driver.put(outlet, bytes(100))
+    assert placed.fits == 128
+    for _ in range(5):
+        driver.put(one_by_one, bytes(128))
+        next(placed.places)
+        placed.payloads.append(bytes(128))
+    assert placed.held_bytes == one_by_one.held_bytes
+    for outlet in (one_by_one, placed):
+        driver.put(outlet, bytes(3000))  # too large for a place: those that are left are given back
+        assert not list(outlet.places)
+    assert (placed.room, placed.held_bytes) == (one_by_one.room, one_by_one.held_bytes)
+    driver.flush()
+    (sent,) = driver.take(SendBundle)
+    assert [len(run.payloads) for run in decode_runs(sent.bundle.body)] == [7, 7]
+
+
+@pytest.mark.parametrize("size", [0, 64, 704, 9_984])
+def test_a_bundle_of_places_alone_is_full_and_no_larger_than_allowed(size: int) -> None:
+    config = STATIC.replace(payload_max_bytes=20_000, bundle_max_bytes=20_000)
+    driver, _ = wanting(config)
+    outlet = opened(driver)
+    driver.put(outlet, bytes(size))
+    outlet.payloads += [bytes(size) for _ in outlet.places]
+    assert 0 <= 20_000 - outlet.held_bytes < size + MESSAGE_BYTES
+    driver.flush()
+    (sent,) = driver.take(SendBundle)
+    assert sum(map(len, sent.bundle.body)) <= 20_000
+    assert not list(outlet.places), "the first of the next turn goes another way"
+
+
+def test_no_place_is_left_for_payloads_that_travel_alone_or_once_a_peer_is_sealed() -> None:
+    driver, _ = wanting()
+    large, small = opened(driver), opened(driver, "b")
+    driver.put(large, bytes(driver.node.config.inline_max_bytes + 1))
+    driver.put(small, b"x")
+    driver.node.seal()
+    assert not list(large.places)
+    assert not list(small.places)
+    assert small.room == 0
 
 
 # The express way: one publication, one link, nothing waiting
