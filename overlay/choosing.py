@@ -71,17 +71,18 @@ class Choosing:
         `best` is the shortest path, empty when there is none; `may_improve` whether a working path may be
         left for a faster one.
         """
-        if self._variant is Variant.DP:
+        variant = demand.variant or self._variant
+        if variant is Variant.DP:
             is_linked = destination in self._topology.graph().get(self._me, {})
             best = (self._me, destination) if is_linked else ()
         if not best:
             return None, "unreachable" if current is not None else ""
         first, cause = self._first(demand, current, best, may_improve)
-        if self._variant is Variant.DP:
+        if variant is Variant.DP:
             paths: tuple[Path, ...] = (first,)
         elif demand.availability > 0:
             paths = self._enough(destination, demand, current, first, cause)
-        elif self._variant is Variant.BP_QOS_MP:
+        elif variant is Variant.BP_QOS_MP:
             paths = self._pair(destination, demand, current, first, cause)
         else:
             return self._adapt(demand, current, first, cause)
@@ -106,7 +107,7 @@ class Choosing:
         gain = cost - best_cost
         if best == path or gain < SWITCH_LEAST_S:
             return path, ""
-        if self._variant.has_budgets:
+        if (demand.variant or self._variant).has_budgets:
             if self._is_bad(best, LOSSY):
                 return path, ""  # its delay is news of the past
             if _is_violated(graph, current, demand, cost):
@@ -128,9 +129,8 @@ class Choosing:
     ) -> tuple[Choice | None, str]:
         """One path; a second one beside it while it is in trouble, for the adaptive variant."""
         was = current if current is not None and current.is_troubled and current.paths[0] == first else None
-        is_troubled = self._variant is Variant.ADAPTIVE and self._is_in_trouble(
-            first, demand, was is not None
-        )
+        is_adaptive = (demand.variant or self._variant) is Variant.ADAPTIVE
+        is_troubled = is_adaptive and self._is_in_trouble(first, demand, was is not None)
         level = self._bad_level(first, demand) - (was is not None and was.is_fanned)
         beset = tuple(self._is_beset(end, level) for end in (first[0], first[-1])) if is_troubled else ()
         is_fanned = any(beset)
@@ -321,7 +321,7 @@ class Choosing:
     ) -> Choice:
         graph = self._topology.graph()
         budgets: tuple[tuple[Hop, float], ...] = ()
-        if demand.deadline_s and self._variant.has_budgets:
+        if demand.deadline_s and (demand.variant or self._variant).has_budgets:
             hops = list(pairwise(paths[0]))
             costs = [graph[here][there] for here, there in hops]
             share = (demand.deadline_s - sum(costs)) / len(hops)

@@ -6,12 +6,13 @@ import msgspec
 
 from anabranch.overlay.actions import DeliveredRun
 from anabranch.overlay.attributes import plain
+from anabranch.overlay.choosing import Choice
 from anabranch.overlay.headers import RecordKind
 from anabranch.overlay.interests import in_order, shown
 from anabranch.overlay.parts import Parts
 from anabranch.overlay.qos import Role
 from anabranch.overlay.records import ControlRecord, DeliveryRecord, LinkRecord, RouteRecord
-from anabranch.overlay.routes import PathChange
+from anabranch.overlay.routes import Asked, PathChange
 from anabranch.overlay.sessions import LinkChange
 
 REPORT_PEERS_MAX = 2000
@@ -45,8 +46,9 @@ def report(parts: Parts, now: float) -> dict[str, object]:
             "deadline_ms": round(demand.deadline_s * 1e3, 3),
             "availability": round(choice.availability, 6),
             "availability_wanted": demand.availability,
+            **({"variant": demand.variant.value} if demand.variant is not None else {}),
         }
-        for (destination, demand), choice in sorted(parts.routes.chosen().items(), key=lambda item: item[0])
+        for (destination, demand), choice in sorted(parts.routes.chosen().items(), key=_by_receiver)
     ]
     mesh = {
         peer: {
@@ -163,3 +165,8 @@ def check_invariants(parts: Parts) -> None:
         assert len(set(choice.paths)) == len(choice.paths), f"a path twice in {choice.paths}"
     for record in parts.spreading.book:
         assert record.origin != parts.identity.peer or record.epoch <= parts.identity.epoch
+
+
+def _by_receiver(item: tuple[Asked, Choice]) -> tuple[str, float, float, str]:
+    (destination, demand), _ = item
+    return destination, demand.deadline_s, demand.availability, demand.variant or ""

@@ -31,6 +31,8 @@ class Demand(NamedTuple):
     """From put to arrival."""
     availability: float = 0.0
     """Share of time in which at least one path shall work."""
+    variant: Variant | None = None
+    """Which path selection it uses, if not that of its peer."""
 
 
 BEST_EFFORT = Demand()

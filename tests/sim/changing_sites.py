@@ -10,7 +10,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -90,8 +90,9 @@ class SeenLinks(Meter):
         super().__init__()
         self._sent = sent
 
-    def note(self, target: str, head: Frame, size: int) -> None:
+    def note(self, target: str, frames: Sequence[Frame], size: int) -> None:
         del size
+        head = frames[0]
         if not BUNDLE_HEADER.unpack_from(head)[2] & Flag.SELECTED:
             return
         body_at = BUNDLE_HEADER.size + int.from_bytes(head[4:8])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -128,3 +129,29 @@ def test_an_unknown_preset_names_the_known_ones() -> None:
     assert done.returncode == 2
     assert "paper" in done.stderr
     assert "harmony" in done.stderr
+
+
+BUSY = """
+from anabranch.tools.scenarios.builtin import five_peers
+from anabranch.tools.scenarios.narrowing import narrowed
+from anabranch.tools.scenarios.running import run_jobs
+from anabranch.tools.scenarios.simulating import Job
+jobs = [Job(narrowed(five_peers(), seconds), "bp", 1) for seconds in (4, 50_000, 50_000)]
+run_jobs(jobs, lambda share: print("busy", flush=True), processes=2)
+"""
+
+
+def test_nothing_goes_on_simulating_when_the_command_is_killed() -> None:
+    command = [sys.executable, "-c", BUSY]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as killed:
+        assert killed.stdout is not None
+        try:
+            assert killed.stdout.readline() == "busy\n"
+            children = Path(f"/proc/{killed.pid}/task/{killed.pid}/children").read_text().split()
+            watched = [os.pidfd_open(int(child)) for child in children]
+            assert len(watched) >= 2
+        finally:
+            killed.kill()
+        for child in watched:
+            assert select.select([child], [], [], 30)[0], "a process outlived the command"
+            os.close(child)

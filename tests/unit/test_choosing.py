@@ -61,6 +61,15 @@ def test_a_violated_budget_reroutes_although_the_gain_is_below_the_threshold() -
         assert paths_of(world, Demand()) == ["acd"], "a new flow takes the best path"
 
 
+def test_a_publisher_can_have_another_variant_than_its_peer() -> None:
+    world = world_of("bp", DIAMOND)
+    assert paths_of(world, URGENT) == ["abd"]
+    assert paths_of(world, Demand(variant=Variant.BP_QOS_MP)) == ["abd", "acd"]
+    assert paths_of(world, Demand(variant=Variant.DP)) == []
+    assert paths_of(world, Demand(variant=Variant.DP), "b") == ["ab"]
+    assert paths_of(world, Demand()) == ["abd"]
+
+
 def test_a_violated_budget_does_not_wait_for_the_search_interval() -> None:
     for variant, expected in (("bp", "abd"), ("bp+qos", "acd")):
         world = world_of(variant, DIAMOND, search_interval_s=30.0)

@@ -24,7 +24,7 @@ from anabranch.tools.scenarios.layout import Layout
 from anabranch.tools.scenarios.measuring import PairCounts
 from anabranch.tools.scenarios.reading import load_scenario, parse_scenario
 from anabranch.tools.scenarios.recordfiles import RecordFiles
-from anabranch.tools.scenarios.running import make_jobs, run_jobs
+from anabranch.tools.scenarios.running import make_jobs, run_jobs, share_meshes
 from anabranch.tools.scenarios.schema import Scenario
 from anabranch.tools.scenarios.simulating import Job, RunResult, simulate
 from anabranch.tools.scenarios.summary import summarize
@@ -555,3 +555,45 @@ def test_a_log_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UsageError, match="file/logs': Not a directory; name one that can be written"):
         RecordFiles(tmp_path / "file" / "logs", {})
+
+
+def test_variants_on_one_mesh_measure_what_each_measures_alone() -> None:
+    text = """
+    [run]
+    duration_s = 12
+    warmup_s = 3
+    [[peers]]
+    name = "p"
+    count = 4
+    [network]
+    mesh = "full"
+    delay_ms = 10
+    [[links]]
+    between = ["p1", "p2"]
+    delay_ms = 80
+    [[subscriptions]]
+    peer = "p2"
+    patterns = ["a"]
+    [[flows]]
+    peer = "p1"
+    topic = "a"
+    rate_per_s = 10
+    """
+    variants = ["dp", "bp", "bp+qos+mp"]
+    alone = run_jobs(make_jobs(parse(text), variants=variants, seed=3, runs=2), print, processes=1)
+    shared = share_meshes(make_jobs(parse(text), variants=variants, seed=3, runs=2))
+    assert [(job.seed, job.together) for job in shared] == [(3, tuple(variants)), (4, tuple(variants))]
+    together = run_jobs(shared, print, processes=1)
+    by_run = {(each.variant, each.seed): each for each in together}
+    assert len(by_run) == len(alone) == 6
+    for one in alone:
+        other = by_run[one.variant, one.seed]
+        counts, same = one.measured.pairs["p2.a"], other.measured.pairs["p2.a"]
+        assert counts.delivered == same.delivered == 90
+        assert same.taken_s == pytest.approx(counts.taken_s, rel=1e-6)
+        assert same.oracle_s == pytest.approx(counts.oracle_s)
+        assert other.measured.bundles == one.measured.bundles
+        assert same.data_bytes == pytest.approx(counts.data_bytes, rel=0.1)
+        assert other.measured.data_bytes == pytest.approx(one.measured.data_bytes, rel=0.1)
+        assert other.measured.control_bytes == pytest.approx(one.measured.control_bytes, rel=0.2)
+    assert sum(each.events for each in together) < 0.6 * sum(each.events for each in alone)

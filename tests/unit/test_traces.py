@@ -11,7 +11,7 @@ import pytest
 from anabranch.overlay.errors import UsageError
 from anabranch.tools.scenarios.layout import Layout
 from anabranch.tools.scenarios.schema import Crash, Network, Peer, Recorded, Run, Scenario
-from anabranch.tools.traces.composing import Wishes, compose
+from anabranch.tools.traces.composing import Wishes, can_share, compose
 from anabranch.tools.traces.playback import Playback
 from anabranch.tools.traces.reading import Reading, load_trace, save_trace
 from anabranch.tools.traces.recording import record
@@ -221,3 +221,28 @@ def test_some_of_those_that_only_receive_can_be_made_to_crash_half_way(tmp_path:
         compose(msgspec.structs.replace(wishes, crash_share=0.9), "t")
     with pytest.raises(UsageError, match="from 0 to 1"):
         compose(msgspec.structs.replace(wishes, crash_share=2), "t")
+
+
+def test_variants_share_a_mesh_only_where_nothing_gets_lost(tmp_path: Path) -> None:
+    path = npz(tmp_path / "t.npz", delay_ms=np.ones((3, 9, 9)))
+    wishes = Wishes(trace=Recorded(file=str(path)), peers=4)
+    assert can_share(wishes, ["dp", "bp"])
+    assert not can_share(wishes, ["bp"])
+    assert not can_share(wishes, ["bp", "mine"])
+    for harm in ({"loss": 0.01}, {"outage_every_s": 10.0}, {"crash_share": 0.1}):
+        assert not can_share(msgspec.structs.replace(wishes, **harm), ["dp", "bp"])
+    down = Recorded(file=str(path), missing="down")
+    assert not can_share(msgspec.structs.replace(wishes, trace=down), ["dp", "bp"])
+
+
+def test_slices_whose_length_nobody_says_are_played_as_long_as_wished(tmp_path: Path) -> None:
+    silent = Recorded(file=str(npz(tmp_path / "t.npz", delay_ms=np.ones((3, 9, 9)))))
+    for wishes, slice_s in (
+        (Wishes(trace=silent, peers=4), 5),
+        (Wishes(trace=silent, peers=4, unsaid_slice_s=15), 15),
+        (Wishes(trace=msgspec.structs.replace(silent, slice_s=2), peers=4), 2),
+    ):
+        scenario = compose(wishes, "t")
+        assert scenario.trace is not None
+        assert scenario.trace.slice_s == slice_s
+        assert scenario.run.duration_s == wishes.warmup_s + 3 * slice_s

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from anabranch.overlay.errors import UsageError
 from anabranch.tools.scenarios.narrowing import variants_of
-from anabranch.tools.scenarios.running import make_jobs, run_jobs
+from anabranch.tools.scenarios.running import make_jobs, run_jobs, share_meshes
 from anabranch.tools.scenarios.schema import Preset, Recorded, Scenario
 from anabranch.tools.scenarios.simulating import Job, RunResult
 from anabranch.tools.scenarios.summary import Summary, summarize
@@ -47,7 +47,8 @@ def run(
         str, typer.Option(help="Variants to compare, separated by commas.")
     ] = "dp,bp,bp+qos,bp+qos+mp,adaptive",
     slice_s: Annotated[
-        float | None, typer.Option(help="Seconds per slice; default: what the recording says, or 15.")
+        float | None,
+        typer.Option(help="Seconds per slice; default: what the recording says, or 5 (--real: 15)."),
     ] = None,
     slices: Annotated[str | None, typer.Option(help="Which slices, as in 0:50; default: all.")] = None,
     unit: Annotated[
@@ -100,8 +101,9 @@ def run(
     direct link, and an oracle that knows the whole network and its future.
     """
     try:
-        from anabranch.tools.traces.composing import Wishes, compose
+        from anabranch.tools.traces.composing import PLAYED_SLICE_S, Wishes, can_share, compose
         from anabranch.tools.traces.plotting import check_plot_file, draw
+        from anabranch.tools.traces.trace import DEFAULT_SLICE_S
     except ModuleNotFoundError as error:
         raise UsageError(f"replay needs {error.name}: pip install 'anabranch[replay]'") from None
     if plot is not None:
@@ -144,6 +146,7 @@ def run(
         outage_share=outage_share,
         outage_s=outage_s,
         crash_share=crash_share,
+        unsaid_slice_s=DEFAULT_SLICE_S if real else PLAYED_SLICE_S,
     )
     scenario = compose(wishes, trace.name)
     chosen = variants_of(scenario, variants)
@@ -169,6 +172,8 @@ def run(
         )
         sys.exit(code)
     jobs = make_jobs(scenario, variants=chosen, seed=seed, runs=subsets, log_dir=log_dir)
+    if log_dir is None and can_share(wishes, chosen):
+        jobs = share_meshes(jobs)
     begin = time.perf_counter()
     results = _run(jobs, scenario.name)
     summary = summarize(scenario, results, time.perf_counter() - begin)

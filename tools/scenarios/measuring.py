@@ -120,8 +120,9 @@ def measure(
     data_bytes: int,
     bundles: int,
     carried: Carried | None = None,
+    prefix: str = "",
 ) -> Measured:
-    """Sum up a finished run."""
+    """Sum up a finished run. `prefix` stands before the topics that were used, and not in the results."""
     since = scenario.run.warmup_s
     pairs: dict[str, PairCounts] = {}
     streams: list[tuple[str, Stream]] = []
@@ -129,11 +130,11 @@ def measure(
     published = list(ledger)
     for name, subscription in subscriptions:
         for topic in sorted({flow.topic for flow in scenario.flows}):
-            if not matches(subscription.pattern, topic):
+            if not matches(subscription.pattern, prefix + topic):
                 continue
             key = f"{name}.{topic}"
             for each in published:
-                if each.topic == topic:
+                if each.topic == prefix + topic:
                     stream = Stream(subscription, each)
                     streams.append((key, stream))
                     pairs.setdefault(key, PairCounts()).add(stream.counts(since, truth))

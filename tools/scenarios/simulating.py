@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from anabranch.overlay.errors import UsageError
+from anabranch.overlay.qos import Variant
 from anabranch.overlay.records import LogRecord
 from anabranch.tools.scenarios.disturbances import Changed, Disturbances
 from anabranch.tools.scenarios.layout import Layout
@@ -34,6 +35,9 @@ class Job(msgspec.Struct, frozen=True):
     log_dir: str | None = None
     size_bytes: int | None = None
     """Payload size of every flow, instead of the file's."""
+    together: tuple[str, ...] = ()
+    """Variants that share the mesh of `variant`, each with the flows and subscriptions of its own. What they
+    measure and tell is made once; where messages get lost they would help each other."""
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -51,6 +55,12 @@ class RunResult(msgspec.Struct, frozen=True):
 
 def simulate(job: Job, on_progress: Callable[[float], None] | None = None) -> RunResult:
     """Run to the end; `on_progress` gets the share of virtual time that has passed."""
+    (result,) = simulate_together(job, on_progress)
+    return result
+
+
+def simulate_together(job: Job, on_progress: Callable[[float], None] | None = None) -> list[RunResult]:
+    """The same for all variants of a job, in their order; they share its cost."""
     begin = time.process_time()
     scenario = job.scenario
     layout = Layout(scenario, job.seed)
@@ -62,8 +72,8 @@ def simulate(job: Job, on_progress: Callable[[float], None] | None = None) -> Ru
         stage = Stage(job, layout, files.write if files is not None else None)
         sim = stage.sim
         sim.run_until(scenario.run.warmup_s)
-        sim.carried_bytes()
-        before = sim.control_bytes(), sim.data_bytes(), sim.bundles_sent()
+        sim.meter().is_by_group = bool(job.together)
+        before = _sent(sim)
         for step in range(1, PROGRESS_STEPS + 1):
             sim.run_until(max(sim.now, scenario.end_s * step / PROGRESS_STEPS))
             if on_progress is not None:
@@ -72,19 +82,46 @@ def simulate(job: Job, on_progress: Callable[[float], None] | None = None) -> Ru
     finally:
         if files is not None:
             files.close()
-    cpu_s = time.process_time() - begin
-    measured = measure(
-        scenario,
-        sim.ledger,
-        stage.subscriptions,
-        stage.happenings,
-        stage.truth,
-        control_bytes=sim.control_bytes() - before[0],
-        data_bytes=sim.data_bytes() - before[1],
-        bundles=sim.bundles_sent() - before[2],
-        carried=sim.carried_bytes(),
+    share = max(1, len(job.together))
+    cpu_s = (time.process_time() - begin) / share
+    control_bytes, data_bytes, bundles, ack_bytes = (
+        now - then for now, then in zip(_sent(sim), before, strict=True)
     )
-    return RunResult(job.variant, job.seed, measured, sim.events, sim.trace_hash(), cpu_s, job.size_bytes)
+    results = []
+    for variant in job.together or ("",):
+        own = sim.meter().sent_bundles(variant)
+        foreign_acks = round(ack_bytes * (1 - own / bundles)) if variant and bundles else 0
+        measured = measure(
+            scenario,
+            sim.ledger,
+            stage.subscriptions[variant],
+            stage.happenings,
+            stage.truth,
+            control_bytes=control_bytes - foreign_acks,
+            data_bytes=sim.meter().sent_bytes(variant) if variant else data_bytes,
+            bundles=own if variant else bundles,
+            carried=sim.meter().carried(variant),
+            prefix=_within(variant),
+        )
+        results.append(
+            RunResult(
+                variant or job.variant,
+                job.seed,
+                measured,
+                sim.events // share,
+                sim.trace_hash(),
+                cpu_s,
+                job.size_bytes,
+            )
+        )
+    return results
+
+
+def _sent(sim: Simulator) -> tuple[int, int, int, int]:
+    """Bytes of control and of data, bundles, and bytes of acknowledgements: the only control that grows with
+    the messages."""
+    ack_bytes = sum(peer.node.counters["sent.ack_bytes"] for peer in sim.peers.values())
+    return sim.control_bytes(), sim.data_bytes(), sim.bundles_sent(), ack_bytes
 
 
 def trace_steps(scenario: Scenario, layout: Layout, seed: int) -> list[TraceStep]:
@@ -109,8 +146,11 @@ class Stage:
         self._scenario = scenario = job.scenario
         self._layout = layout
         self.happenings = timeline(scenario, layout, job.seed)
-        self.subscriptions: list[tuple[str, SimSubscription]] = []
-        """With the names that results call them by."""
+        self._together = job.together or ("",)
+        self.subscriptions: dict[str, list[tuple[str, SimSubscription]]] = {
+            variant: [] for variant in self._together
+        }
+        """By variant, where several share the mesh: with the names that results call them by."""
         self._disturbances = Disturbances(layout)
         self._size_bytes = job.size_bytes
         self.sim = sim = Simulator(
@@ -153,16 +193,17 @@ class Stage:
     def _plan_subscription(self, table: Subscription) -> None:
         for peer in self._layout.peers(table.peer):
             for pattern in table.patterns:
-                self._plan_one(peer, pattern, table)
+                for variant in self._together:
+                    self._plan_one(peer, pattern, table, variant)
 
-    def _plan_one(self, peer: str, pattern: str, table: Subscription) -> None:
+    def _plan_one(self, peer: str, pattern: str, table: Subscription, variant: str) -> None:
         sim = self.sim
 
         def begin() -> None:
             if not sim.peer(peer).is_running:
                 return
-            made = sim.subscribe(peer, pattern)
-            self.subscriptions.append((table.name or peer, made))
+            made = sim.subscribe(peer, _within(variant) + pattern)
+            self.subscriptions[variant].append((table.name or peer, made))
             if table.stop_s is not None:
                 sim.at(table.stop_s, lambda: end(made))
 
@@ -180,15 +221,17 @@ class Stage:
         start = run.warmup_s if table.start_s is None else table.start_s
         stop = run.duration_s if table.stop_s is None else min(table.stop_s, run.duration_s)
         for peer in self._layout.peers(table.peer):
-            self.sim.flow(
-                peer,
-                table.topic,
-                rate=table.rate_per_s,
-                size=table.size_bytes if self._size_bytes is None else self._size_bytes,
-                start=start,
-                stop=stop,
-                deadline_s=(table.deadline_ms or 0.0) / 1e3,
-            )
+            for variant in self._together:
+                self.sim.flow(
+                    peer,
+                    _within(variant) + table.topic,
+                    rate=table.rate_per_s,
+                    size=table.size_bytes if self._size_bytes is None else self._size_bytes,
+                    start=start,
+                    stop=stop,
+                    deadline_s=(table.deadline_ms or 0.0) / 1e3,
+                    variant=Variant(variant) if variant else None,
+                )
 
     # What happens
 
@@ -244,3 +287,8 @@ class Stage:
     def _apply(self, changed: Changed) -> None:
         for (source, target), conditions in changed.items():
             self.sim.set_conditions(source, target, conditions)
+
+
+def _within(variant: str) -> str:
+    """What stands before the topics of a variant that shares the mesh."""
+    return f"{variant}/" if variant else ""

@@ -1,10 +1,12 @@
 """The scenario that a replay is: a mesh over a recorded network, flows between all peers, failures on top."""
 
 import random
+from collections.abc import Sequence
 
 import msgspec
 
 from anabranch.overlay.errors import UsageError
+from anabranch.overlay.qos import Variant
 from anabranch.tools.scenarios.checks import check_scenario
 from anabranch.tools.scenarios.schema import (
     Crash,
@@ -21,10 +23,14 @@ from anabranch.tools.scenarios.schema import (
     Subscription,
 )
 from anabranch.tools.traces.playback import trace_of
-from anabranch.tools.traces.trace import DEFAULT_SLICE_S
 
 ALL_PAIRS_MAX_PEERS = 50
 """Up to so many peers, nobody subscribes to what itself publishes."""
+
+
+PLAYED_SLICE_S = 5.0
+"""How long a slice is played where nobody says: twenty probes of each link tell what it is like. A mesh that
+has more time for the same slices comes closer to the oracle."""
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +57,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     crash_share: float = 0.0
     """Of the peers, those that only receive, half way through."""
     warmup_s: float = 10.0
+    unsaid_slice_s: float = PLAYED_SLICE_S
+    """For recordings that don't say how long their slices are."""
 
 
 def compose(wishes: Wishes, name: str) -> Scenario:
@@ -58,7 +66,7 @@ def compose(wishes: Wishes, name: str) -> Scenario:
     if not 2 <= wishes.peers <= 5000:
         raise UsageError(f"--peers {wishes.peers}: from 2 to 5,000")
     trace = trace_of(wishes.trace)
-    slice_s = wishes.trace.slice_s or trace.slice_s or DEFAULT_SLICE_S
+    slice_s = wishes.trace.slice_s or trace.slice_s or wishes.unsaid_slice_s
     names = [f"p{number}" for number in range(1, wishes.peers + 1)]
     publishers = names[: wishes.publishers or min(wishes.peers, ALL_PAIRS_MAX_PEERS)]
     faults: list[RandomFaults] = []
@@ -84,7 +92,7 @@ def compose(wishes: Wishes, name: str) -> Scenario:
             loss=wishes.loss,
             loss_after_loss=wishes.loss_after_loss,
         ),
-        trace=wishes.trace,
+        trace=msgspec.structs.replace(wishes.trace, slice_s=slice_s),
         peers=[Peer(name="p", count=wishes.peers)],
         flows=[
             Flow(
@@ -107,6 +115,19 @@ def compose(wishes: Wishes, name: str) -> Scenario:
         raise UsageError(f"the replay cannot be run: {error}") from None
     check_scenario(scenario)
     return scenario
+
+
+def can_share(wishes: Wishes, variants: Sequence[str]) -> bool:
+    """Whether variants can run on one mesh without helping each other: nothing gets lost, nobody fails."""
+    return (
+        len(variants) > 1
+        and wishes.loss is None
+        and wishes.outage_every_s is None
+        and not wishes.crash_share
+        and wishes.trace.missing == "hold"
+        and trace_of(wishes.trace).losses is None
+        and set(variants) <= set(Variant)
+    )
 
 
 def _crashes(wishes: Wishes, receivers: list[str], at_s: float) -> list[Event]:

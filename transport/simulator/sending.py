@@ -136,7 +136,7 @@ class Sender:
             self.bundles_sent += 1
             counters["sent.data_bytes"] += size
             if self._engine.meter is not None:
-                self._engine.meter.note(wire.target.name, head, size)
+                self._engine.meter.note(wire.target.name, frames, size)
         else:
             self.control_bytes += size
             counters["sent.control_bytes"] += size

@@ -11,7 +11,7 @@ from anabranch.overlay.errors import UsageError
 from anabranch.overlay.identifiers import PeerId
 from anabranch.overlay.patterns import check_pattern, check_topic
 from anabranch.overlay.profiles import Profile
-from anabranch.overlay.qos import Demand
+from anabranch.overlay.qos import Demand, Variant
 from anabranch.overlay.records import LogRecord
 from anabranch.transport.simulator.assurances import SimPublisher
 from anabranch.transport.simulator.conditions import Conditions, Network
@@ -19,7 +19,7 @@ from anabranch.transport.simulator.connections import Connections
 from anabranch.transport.simulator.engine import Engine
 from anabranch.transport.simulator.flows import Flow
 from anabranch.transport.simulator.ledger import Delivery, Ledger, SimSubscription
-from anabranch.transport.simulator.metering import Carried, Meter
+from anabranch.transport.simulator.metering import Meter
 from anabranch.transport.simulator.peers import SimPeer
 from anabranch.transport.simulator.replying import SimAsked, SimHarvest
 from anabranch.transport.simulator.starting import address_of
@@ -275,10 +275,12 @@ class Simulator:
         stop: float = float("inf"),
         deadline_s: float = 0.0,
         availability: float = 0.0,
+        variant: Variant | None = None,
     ) -> Flow:
         """Publish at a rate (messages/s) from now or `start` on until `stop`, in virtual time."""
         check_topic(topic)
-        flow = Flow(self.peer(name), topic, rate, size, stop, Demand(deadline_s, availability), self._engine)
+        demand = Demand(deadline_s, availability, variant)
+        flow = Flow(self.peer(name), topic, rate, size, stop, demand, self._engine)
         flow.begin(self.now if start is None else start)
         return flow
 
@@ -337,11 +339,11 @@ class Simulator:
         """Bytes of bundles that all peers sent, on every hop."""
         return sum(peer.data_bytes for peer in self.peers.values())
 
-    def carried_bytes(self) -> Carried:
-        """Bytes of bundles by (origin, receiver), on every hop, since this was first asked for."""
+    def meter(self) -> Meter:
+        """What bundles carried for whom, on every hop, since this was first asked for."""
         if self._engine.meter is None:
             self._engine.meter = Meter()
-        return self._engine.meter.carried()
+        return self._engine.meter
 
     def bundles_sent(self) -> int:
         """Bundles that all peers sent, on every hop. A flow's bundle holds one message."""
