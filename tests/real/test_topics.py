@@ -182,6 +182,28 @@ def test_without_discovery_nodes_creators_answer_and_a_restarted_node_knows_its_
     loops.run(scene())
 
 
+def test_a_node_that_was_missed_answers_with_everybody(tmp_path: Path) -> None:
+    """Its creator is gone, and the seeker hears of no node. Checked with nodes that then answer for their
+    own topics alone."""
+
+    async def nobody(*_: object) -> dict[str, object]:
+        return {}
+
+    async def scene() -> None:
+        async with world(tmp_path) as w:
+            await w.add("tdn", tdn=w.store())
+            seeker = await w.add("seeker")
+            async with w.new("creator") as creator:
+                await creator.wait_for_peers("tdn", "seeker", timeout=10)
+                topic = await creator.create_topic("air/radar")
+            assert seeker._office is not None
+            seeker._office.asking.tdns = nobody  # type: ignore[assignment,method-assign]
+            found = await seeker.discover("radar")
+            assert (list(found.topics), found.from_creators) == ([topic], True)
+
+    loops.run(scene())
+
+
 def test_each_node_keeps_what_its_policy_says_and_private_ones_are_silent_to_others(tmp_path: Path) -> None:
     """Checked with nodes that answer everybody."""
 

@@ -113,6 +113,13 @@ def test_topics_are_created_found_granted_shown_and_revoked_by_commands(host: Ho
     assert grant.stat().st_mode & 0o077 == 0
     code, shown, _ = host.run("field", "show", str(grant))
     assert [each["holder"] for each in shown["grants"]] == ["field"]
+    plain = subprocess.run(
+        [*LAUNCH, "topics", "show", str(grant), "--identity", str(host.identities["field"])],
+        capture_output=True,
+        timeout=PATIENCE_S,
+        env=ENVIRON,
+    )
+    assert plain.stdout.startswith(b"field\ttower\tsubscribe\tuntil 20"), "what it allows, and until when"
     code, shown, _ = host.run("field", "show", topic["id"])
     assert (code, shown["creator"]) == (0, "tower")
     code, kept, _ = host.run("tower", "advertise", topic["id"])

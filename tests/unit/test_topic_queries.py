@@ -135,7 +135,7 @@ def test_times_narrow_it_down(shelf: Shelf) -> None:
     ],
 )
 def test_a_condition_reads_topics_and_nothing_else(shelf: Shelf, text: str) -> None:
-    """Checked with an authorizer that allows everything, and any number of SELECTs."""
+    """Checked with queries that see every row: `1) OR (1` finds what is hidden."""
     with contextlib.suppress(QueryError):
         assert "air/hidden" not in shelf.find(text, "sql")
     assert len(shelf.store) == 4

@@ -11,6 +11,7 @@ import typer
 
 from anabranch.overlay.errors import AnabranchError, UsageError
 from anabranch.overlay.identifiers import PeerId
+from anabranch.security.certificates import when
 from anabranch.security.errors import TrustError
 from anabranch.security.files import write_private
 from anabranch.security.grants import readable
@@ -306,6 +307,13 @@ async def _resolved(peer: Peer, text: str, within: float) -> Topic:
     return exact[0]
 
 
+def _columns(row: dict[str, Any]) -> tuple[str, ...]:
+    """A topic, or one link of a grant."""
+    if "verbs" in row:
+        return row["holder"], row["issuer"], "+".join(row["verbs"]), f"until {when(row['not_after'])}"
+    return row["synopsis"], row["creator"]
+
+
 def _property(text: str) -> tuple[str, Any]:
     name, is_pair, value = text.partition("=")
     if not is_pair:
@@ -332,8 +340,9 @@ def _print(told: dict[str, Any], as_json: bool) -> None:
     for key, value in told.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
             for each in value:
-                columns = (each.get("synopsis", each.get("holder")), each.get("creator", each.get("issuer")))
-                sys.stdout.write("\t".join(map(str, columns)) + "\n")
+                sys.stdout.write("\t".join(_columns(each)) + "\n")
         else:
             shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+            if key in ("not_before", "not_after"):
+                shown = when(value)
             sys.stdout.write(f"{key}: {shown}\n")

@@ -200,12 +200,14 @@ class Answering:
     # As a creator and a holder
 
     def _find_own(self, asker: str, call: Call) -> Answer:
-        """No discovery node is there: creators answer for their own topics, others that they have none."""
+        """The asker found no discovery node: creators answer for their own topics, others that they have
+        none, a node that it missed for what it keeps."""
         desk = self._desk
         query = _decoded(calls.query_decoder, call.body)
         if not desk.has_store:
             return msgspec.msgpack.encode(Bundle([], []))
-        return self._search(query, asker, is_own=True)
+        is_missed = desk.tdn is not None and desk.tdn.answers(asker)
+        return self._search(query, asker, is_own=not is_missed)
 
     async def _search(self, query: Query, asker: str, *, is_own: bool) -> bytes | None:
         desk = self._desk

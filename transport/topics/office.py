@@ -204,7 +204,8 @@ class Office:
             bundle = calls.bundle_decoder.decode(content)
         except calls.BROKEN:
             raise TrustError("malformed", f"{name!r} answers what makes no sense") from None
-        if not from_creators and "tdn" not in desk.letters.holder(name).roles:
+        is_node = "tdn" in desk.letters.holder(name).roles
+        if not from_creators and not is_node:
             raise TrustError("role", f"{name!r} answers as a discovery node, which it is not")
         if bundle.error:
             errors.append(f"{name}: {bundle.error}")
@@ -214,7 +215,7 @@ class Office:
         for parts in bundle.topics:
             try:
                 topic = Advertisement.unpacked(parts)
-                if from_creators and topic.creator != name:
+                if from_creators and topic.creator != name and not is_node:
                     raise TrustError("role", f"{name!r} answers with a topic of {topic.creator!r}")
                 if not topic.may_be_found_by(desk.me):
                     raise TrustError("role", f"{name!r} answers with a topic that is not for {desk.me!r}")
