@@ -238,7 +238,7 @@ def test_variants_share_a_mesh_only_where_nothing_gets_lost(tmp_path: Path) -> N
 def test_slices_whose_length_nobody_says_are_played_as_long_as_wished(tmp_path: Path) -> None:
     silent = Recorded(file=str(npz(tmp_path / "t.npz", delay_ms=np.ones((3, 9, 9)))))
     for wishes, slice_s in (
-        (Wishes(trace=silent, peers=4), 5),
+        (Wishes(trace=silent, peers=4), 3.75),
         (Wishes(trace=silent, peers=4, unsaid_slice_s=15), 15),
         (Wishes(trace=msgspec.structs.replace(silent, slice_s=2), peers=4), 2),
     ):

@@ -48,7 +48,7 @@ def run(
     ] = "dp,bp,bp+qos,bp+qos+mp,adaptive",
     slice_s: Annotated[
         float | None,
-        typer.Option(help="Seconds per slice; default: what the recording says, or 5 (--real: 15)."),
+        typer.Option(help="Seconds per slice; default: what the recording says, or 3.75 (--real: 15)."),
     ] = None,
     slices: Annotated[str | None, typer.Option(help="Which slices, as in 0:50; default: all.")] = None,
     unit: Annotated[
