@@ -100,7 +100,10 @@ def test_one_changed_byte_anywhere_and_it_is_refused(shared: Realm, others: list
 
 
 def test_a_receiver_cannot_seal_in_the_origins_name(shared: Realm) -> None:
-    """b knows the keys that it has with a and with c: neither makes a bundle of a's that c believes."""
+    """b knows the keys that it has with a and with c: neither makes a bundle of a's that c believes.
+
+    Checked with one key for all.
+    """
     at_c = meeting(shared, "c", "a", "b")
     meeting(shared, "b", "a", "c")
     forged = shared.signer("b").seal(STAMP, [b"x"], ["c"])

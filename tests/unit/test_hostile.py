@@ -370,6 +370,7 @@ def test_a_flood_of_connections_keeps_to_the_tables() -> None:
 
 
 def test_a_flood_of_records_keeps_to_the_book() -> None:
+    """Checked without `records_max`."""
     driver, link = victim()
     for number in range(300):
         driver.records(link, wants_record(f"p{number}", *(f"t{n}" for n in range(9))))
