@@ -17,7 +17,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(MAKE) --no-print-directory --jobs=2 types analysis
 	$(BIN)/pytest --numprocesses=2 tests/unit tests/sim
-	$(BIN)/pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder -m 'not alone' tests/real
+	$(BIN)/pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder -m 'not alone' tests/real
 	$(BIN)/pytest -m alone tests/real
 
 # Side by side: mypy takes one core only.

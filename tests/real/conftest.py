@@ -8,7 +8,6 @@ LONGEST = (
     "test_topics_command.py",
     "test_examples.py",
     "test_cli.py",
-    "test_flow_control.py",
     "test_demo.py",
 )
 

@@ -15,6 +15,7 @@ from anabranch.transport.loops import run
 sys.path.insert(0, str(Path(__file__).parent))
 from support_peers import CHAIN, LOCAL, WAIT_S, Child, child, dropped, neighbours, pair, resident_bytes, take
 
+pytestmark = pytest.mark.alone
 MIB = 1024 * 1024
 NO_MESH = {"neighbours_target": 0}
 

@@ -95,6 +95,7 @@ def test_doctor_says_what_works_and_why_the_rest_does_not() -> None:
         assert each["works"] or each["why_not"]
 
 
+@pytest.mark.alone
 def test_messages_take_the_configured_delay_and_find_a_way_around_a_dead_link(
     backend: str, tmp_path: Path
 ) -> None:
