@@ -122,6 +122,7 @@ def analyzed(source: Path, out: Path, *options: str) -> dict[str, object]:
 
 
 @SLOW
+@pytest.mark.timeout(600)
 def test_a_cluster_finds_what_one_process_finds(master: str, tmp_path: Path) -> None:
     source = tmp_path / "logs"
     logs.write(source / "hand", logs.by_hand(), more=logs.DIRTY)
@@ -153,6 +154,7 @@ def test_a_cluster_finds_what_one_process_finds(master: str, tmp_path: Path) -> 
 
 
 @SLOW
+@pytest.mark.timeout(600)
 def test_a_connect_server_finds_what_one_process_finds(tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason="pip install 'pyspark[connect]'")
     source, port = tmp_path / "logs", free_port()
