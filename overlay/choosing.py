@@ -71,7 +71,7 @@ class Choosing:
         `best` is the shortest path, empty when there is none; `may_improve` whether a working path may be
         left for a faster one.
         """
-        variant = demand.variant or self._variant
+        variant = self._variant_of(demand)
         if variant is Variant.DP:
             is_linked = destination in self._topology.graph().get(self._me, {})
             best = (self._me, destination) if is_linked else ()
@@ -90,6 +90,9 @@ class Choosing:
             return current, ""
         return self._chosen(paths, demand), cause or "copies"
 
+    def _variant_of(self, demand: Demand) -> Variant:
+        return demand.variant or self._variant
+
     def _first(
         self, demand: Demand, current: Choice | None, best: Path, may_improve: bool
     ) -> tuple[Path, str]:
@@ -107,7 +110,7 @@ class Choosing:
         gain = cost - best_cost
         if best == path or gain < SWITCH_LEAST_S:
             return path, ""
-        if (demand.variant or self._variant).has_budgets:
+        if self._variant_of(demand).has_budgets:
             if self._is_bad(best, LOSSY):
                 return path, ""  # its delay is news of the past
             if _is_violated(graph, current, demand, cost):
@@ -129,7 +132,7 @@ class Choosing:
     ) -> tuple[Choice | None, str]:
         """One path; a second one beside it while it is in trouble, for the adaptive variant."""
         was = current if current is not None and current.is_troubled and current.paths[0] == first else None
-        is_adaptive = (demand.variant or self._variant) is Variant.ADAPTIVE
+        is_adaptive = self._variant_of(demand) is Variant.ADAPTIVE
         is_troubled = is_adaptive and self._is_in_trouble(first, demand, was is not None)
         level = self._bad_level(first, demand) - (was is not None and was.is_fanned)
         beset = tuple(self._is_beset(end, level) for end in (first[0], first[-1])) if is_troubled else ()
@@ -321,7 +324,7 @@ class Choosing:
     ) -> Choice:
         graph = self._topology.graph()
         budgets: tuple[tuple[Hop, float], ...] = ()
-        if demand.deadline_s and (demand.variant or self._variant).has_budgets:
+        if demand.deadline_s and self._variant_of(demand).has_budgets:
             hops = list(pairwise(paths[0]))
             costs = [graph[here][there] for here, there in hops]
             share = (demand.deadline_s - sum(costs)) / len(hops)
